@@ -49,6 +49,21 @@ srun -N1 -n1 -w n2 hostname > /dev/null || exit 1
 srun sh -c 'exit $SLURM_PROCID'
 """
 
+GANGS = """\
+#!/bin/sh
+#SBATCH -J gangs --array=1-3%1 --nodes=2 --ntasks-per-node=1 -t 5
+#SBATCH --output=gang_%A_%a.txt
+echo "script $SLURM_ARRAY_TASK_ID at $SLURM_PROCID of $SLURM_NNODES nodes"
+srun sh -c 'sleep 0.$SLURM_PROCID; echo "step $SLURM_ARRAY_TASK_ID $SLURM_PROCID"'
+test $SLURM_ARRAY_TASK_ID != 2
+"""
+
+AFTER = """\
+#!/bin/sh
+#SBATCH -J after --array=1-3 -d aftercorr:gangs
+echo after $SLURM_ARRAY_TASK_ID
+"""
+
 CLEAN = """\
 #!/bin/sh
 #SBATCH -J clean --dependency=afternotok:broken
@@ -115,6 +130,27 @@ def test_srun_starts_the_tasks_of_a_gang_on_all_its_nodes(lab: ServerProcess) ->
     assert third[:3] == ["script", "2/3", "0"]
     assert first[4] == second[4] != third[4]
     assert {line[6] for line in (first, second, third)} == {str(lab.folder)}
+
+
+def test_members_of_an_array_are_gangs_and_those_of_another_one_follow_them(lab: ServerProcess) -> None:
+    for name, text in (("gangs", GANGS), ("after", AFTER)):
+        (lab.folder / f"{name}.sbatch").write_text(text)
+    done = lab.spill("submit", "gangs.sbatch", "after.sbatch", timeout=60)
+    assert done.returncode == 0, done
+    gangs, after = done.stdout.split()
+    assert lab.spill("wait", gangs, after, timeout=90).returncode == 1
+    for index in (1, 2, 3):
+        lines = [f"script {index} at 0 of 2 nodes", f"step {index} 0", f"step {index} 1"]
+        written = (lab.folder / f"gang_{gangs}_{index}.txt").read_text().splitlines()
+        assert (written[0], sorted(written)) == (lines[0], lines)
+        assert lab.spill("logs", f"{gangs}.{index}", "--task", "1").stdout == ""
+    states = {each: json.loads(lab.spill("show", each, "--json").stdout) for each in (gangs, after)}
+    assert states[gangs]["array"]["counts"] == {"SUCCEEDED": 2, "FAILED": 1}
+    assert states[after]["array"]["counts"] == {"SUCCEEDED": 2, "CANCELLED": 1}
+    assert f"its dependency {gangs}.2 did not succeed" in lab.spill("why", f"{after}.2").stdout
+    again = lab.spill("rerun", "--failed", gangs).stdout.strip()
+    assert lab.spill("wait", again, timeout=60).returncode == 1
+    assert (lab.folder / f"gang_{again}_2.txt").read_text().startswith("script 2 at 0")
 
 
 def test_a_job_that_is_held_or_waits_for_a_failure_starts_when_it_may(lab: ServerProcess) -> None:

@@ -11,6 +11,7 @@ from msgspec import structs
 from spillover.core.apply import apply
 from spillover.core.decide import decide
 from spillover.core.deciders.changes import pending_member
+from spillover.core.deciders.endings import may_queue
 from spillover.core.events import (
     AnyEvent,
     JobEnded,
@@ -53,7 +54,7 @@ from spillover.core.proposals import (
     Yield,
     Yielded,
 )
-from spillover.core.records.jobs import Ended, Placed, Running
+from spillover.core.records.jobs import Ended, Placed, Queued, Running, Waiting
 from spillover.core.state import State
 from spillover.core.transitions import JOB, TERMINAL
 from spillover.deciding.cycle import cycle
@@ -270,7 +271,10 @@ class Life(RuleBasedStateMachine):
             )
             after = tuple(
                 Dependency(
-                    each, data.draw(st.sampled_from(On)), data.draw(st.sampled_from([None, True, False]))
+                    each,
+                    data.draw(st.sampled_from(On)),
+                    data.draw(st.sampled_from([None, True, False])),
+                    bool(array) and data.draw(st.booleans()),
                 )
                 for each in (wanted if data.draw(RARELY) else ())
             )
@@ -319,6 +323,7 @@ class Life(RuleBasedStateMachine):
         deadline=st.sampled_from([None, 3600]),
         after=st.none() | jobs,
         throttle=st.sampled_from([None, 0, 1, 2]),
+        index=st.integers(0, 6),
     )
     def change_job(
         self,
@@ -330,7 +335,10 @@ class Life(RuleBasedStateMachine):
         deadline: int | None,
         after: JobId | None,
         throttle: int | None,
+        index: int,
     ) -> None:
+        if (member := JobId(f"{job}.{index}")) in self.world.state.jobs:
+            job = member
         found = self.world.state.jobs.get(job)
         if found is None:
             return
@@ -359,7 +367,8 @@ class Life(RuleBasedStateMachine):
             throttle=throttle or 0,
         )
         changed = tuple([each for each, value in wanted.items() if value is not None])
-        waits = () if after is None else (Dependency(after),)
+        same = found.extra.members is not None and index % 2 == 0
+        waits = () if after is None else (Dependency(after, same=same),)
         self.propose(ChangeJob(job, found.spec, spec, b"changed", changed, "bob", waits))
 
     @rule(policies=policy_sets, really=RARELY)
@@ -613,6 +622,25 @@ class Life(RuleBasedStateMachine):
         for job in self.world.state.jobs.values():
             if type(job.phase) is Ended:
                 assert self.ended.setdefault(job.id, job.phase) == job.phase
+
+    @invariant()
+    def members_that_came_back_wait_for_their_array(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        state, now = self.world.state, self.world.now
+        for array, own in state.members.items():
+            found = state.jobs[array]
+            assert found.extra.members is not None
+            most = found.extra.members.most
+            held = type(found.phase) is Waiting and found.phase.by is not None
+            jobs = [state.jobs[each] for each in own]
+            active = sum(type(each.phase) is not Waiting for each in jobs)
+            for each in jobs:
+                if type(each.phase) is Queued:
+                    assert not held
+                    assert not most or active <= most
+                elif type(each.phase) is Waiting and each.phase.by is None and may_queue(each, now):
+                    assert each.extra.after or 0 < most <= active
 
     @invariant()
     def a_restart_plans_the_same(self) -> None:

@@ -26,3 +26,15 @@ def test_less_others(some: set[int], others: set[int]) -> None:
 @given(INDEXES, st.integers(0, 60))
 def test_less_one(some: set[int], index: int) -> None:
     assert set(ranges.indexes(ranges.without(of(some), index))) == some - {index}
+
+
+@given(INDEXES, INDEXES, st.integers(0, 60))
+def test_unions_and_common_parts(some: set[int], others: set[int], one: int) -> None:
+    a, b, single = of(some), of(others), of({one})
+    assert ranges.union(a, b) == of(some | others)
+    assert ranges.union(a, single) == of(some | {one})
+    assert ranges.common(a, b) == of(some & others)
+    assert ranges.common(a, single) == of(some & {one})
+    assert ranges.minus(a, single) == ranges.without(a, one) == of(some - {one})
+    assert ranges.outside(a, [b, single]) == of(some - others - {one})
+    assert ranges.contains(a, one) == (one in some)

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from spillover.control.controllers.archiving import Archiving
 from spillover.control.live.loop import Loop
 from spillover.control.live.specs import Specs
 from spillover.control.requests.lookup import Lookup
 from spillover.control.requests.submitting import Submitting
+from spillover.control.views.history import dropped_member
 from spillover.core.events import Lease
 from spillover.core.proposals import Proposal, Reply, StartEpoch
 from spillover.core.records.jobs import Placed
@@ -50,7 +52,8 @@ class Inside:
         self.clock = HandClock()
         self.store = store or open_memory()
         self.loop = Loop(self.store.journal, load, self.clock, debug=True)
-        self.lookup = Lookup(self.loop, self.store.archive)
+        dropped = partial(dropped_member, self.loop, self.store.journal)
+        self.lookup = Lookup(self.loop, self.store.archive, dropped=dropped)
         self.specs = Specs(self.store.journal)
         self.archiving = Archiving(self.loop, self.store.archive)
         self._drawn = 0

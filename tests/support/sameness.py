@@ -21,6 +21,8 @@ def said_by(state: State) -> dict[str, Any]:
         "keys": sorted(state.keys),
         "waiters": {job: sorted(waiters) for job, waiters in state.waiters.items()},
         "members": {job: sorted(members) for job, members in state.members.items()},
+        "member waiters": {job: sorted(each) for job, each in state.member_waiters.items()},
+        "waiting members": {job: sorted(members) for job, members in state.waiting_members.items()},
         "budget periods": {key: msgspec.to_builtins(period) for key, period in state.budget_periods.items()},
         "policies": msgspec.to_builtins(state.policies),
         "tokens": {token.id: msgspec.to_builtins(token) for token in state.tokens.values()},

@@ -17,6 +17,7 @@ from spillover.forms.files import read_file
 from spillover.forms.jobs.options import as_flags, doc_from_options, merged
 from spillover.forms.jobs.reading import read_job, read_with_lines, to_doc
 from spillover.forms.jobs.sbatch import Submitter
+from spillover.forms.jobs.scripts import is_script
 from spillover.forms.problems import BadForm, FormProblem, Origin, located_in
 
 STDIN: Final = "-"
@@ -44,9 +45,11 @@ def read_files(
     more = 0
     for name in names:
         try:
-            for form, lines in read_with_lines(read_file(name), name, directory, submitter, arguments):
+            text = read_file(name)
+            for form, lines in read_with_lines(text, name, directory, submitter, arguments):
                 documents.append(_changed(to_doc(form), given, directory))
-                origins.append(Origin(name, lines))
+                own = {path: line for path, line in lines.items() if not _is_given(path, given)}
+                origins.append(Origin(name, own, is_script(text)))
                 for warning in form.warnings:
                     warn(str(warning))
         except BadForm as error:
@@ -55,6 +58,16 @@ def read_files(
     if problems:
         raise BadForm(problems, more)
     return documents, origins
+
+
+def _is_given(path: Sequence[str | int], given: Mapping[str, Any]) -> bool:
+    """Return whether an option of the command line sets a field."""
+    value: object = given
+    for part in path:
+        if not isinstance(value, Mapping) or part not in value:
+            return False
+        value = value[part]
+    return True
 
 
 def from_options(options: Mapping[str, str | Sequence[str] | None]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from spillover.core.deciders import (
     agents,
+    arrays,
     budgets,
     changes,
     clusters,
@@ -90,7 +91,10 @@ from spillover.core.state import State
 
 def decide(state: State, proposal: Proposal, now: int) -> tuple[list[AnyEvent], Reply]:
     """Return the events of a proposal, in order, and the reply to send once they are durable."""
-    return DECIDERS[type(proposal)](state, proposal, now)
+    events, reply = DECIDERS[type(proposal)](state, proposal, now)
+    if state.members:  # nothing follows for members of arrays while there are none
+        events = [*events, *arrays.settle(state, events, now)]
+    return events, reply
 
 
 DECIDERS: Final[dict[type, Callable[[State, Any, int], tuple[list[AnyEvent], Reply]]]] = {

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from spillover.core.appliers.queue import granted, live_of
 from spillover.core.events import AnyEvent, GangPlaced, JobPlaced, LeaseMoved, MemberPlaced
-from spillover.core.records.jobs import Ended, Job, Phase, Placed, Queued, Running
+from spillover.core.records.jobs import Ended, Job, Phase, Placed, Queued, Running, Waiting
 from spillover.core.records.nodes import Node
 from spillover.core.state import START, State
 from spillover.core.transitions import TERMINAL
@@ -397,20 +397,36 @@ def _arrays(state: State) -> list[str]:
             members_of.setdefault(member[0], {})[job.id] = None
     if members_of != state.members:
         found.append(f"the live members are {members_of}, but state.members has {state.members}")
+    found += _waiting_members(state, members_of)
     for job in state.jobs.values():
         members = job.extra.members
         if members is None:
             continue
         if members.live != live.get(job.id, 0):
             found.append(f"array {job.id} counts {members.live} live members, but has {live.get(job.id, 0)}")
-        known = ranges.size(members.pending) + members.live + sum(members.ended.values())
+        known = ranges.size(members.unplaced) + members.live + sum(members.ended.values())
         if known != members.size:
             found.append(f"array {job.id} has {members.size} members, but its counts add up to {known}")
         if type(job.phase) is Queued and members.throttled:
             found.append(f"array {job.id} is queued, but has {members.live} of {members.most} live members")
-        if type(job.phase) is Ended and (members.live or members.pending):
+        if type(job.phase) is Queued and not members.pending:
+            found.append(f"array {job.id} is queued, but has no pending members")
+        if ranges.common(members.pending, members.blocked):
+            found.append(f"members of {job.id} are pending and wait for others: {members.after}")
+        if type(job.phase) is Ended and (members.live or members.unplaced):
             found.append(f"array {job.id} has ended, but some of its members have not")
     return found
+
+
+def _waiting_members(state: State, members_of: dict[JobId, dict[JobId, None]]) -> list[str]:
+    waits = {
+        array: {each: None for each in own if type(state.jobs[each].phase) is Waiting}
+        for array, own in members_of.items()
+    }
+    waiting = {array: own for array, own in waits.items() if own}
+    if waiting == state.waiting_members:
+        return []
+    return [f"the waiting members are {waiting}, but state.waiting_members has {state.waiting_members}"]
 
 
 def _found(state: State) -> list[str]:
@@ -429,6 +445,19 @@ def _links(state: State) -> list[str]:
                 found.append(f"{job.id} waits for {wanted.job}, but is not among its waiters")
             if wanted.job not in state.jobs or state.jobs[wanted.job].state in TERMINAL:
                 found.append(f"{job.id} waits for {wanted.job}, which has ended")
+    waits = {
+        (each.job, job.id): ranges.size(each.members)
+        for job in state.jobs.values()
+        for each in (() if job.extra.members is None else job.extra.members.after)
+    }
+    known = {(wanted, waiter) for wanted, waiters in state.member_waiters.items() for waiter in waiters}
+    if set(waits) != known or not all(waits.values()):
+        found.append(f"members of arrays wait for {waits}, but state.member_waiters has {known}")
+    found += [
+        f"{wanted} is the array of members that {waiter} waits for, but has ended"
+        for wanted, waiter in waits
+        if wanted not in state.jobs or state.jobs[wanted].state in TERMINAL
+    ]
     found += [
         f"{waiter} is a waiter of {wanted}, but does not wait for it"
         for wanted, waiters in state.waiters.items()

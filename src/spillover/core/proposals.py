@@ -52,7 +52,7 @@ from spillover.core.pool_proposals import (
 from spillover.model.budget import Budget
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import JobId, NodeKey, NodeName
-from spillover.model.job import JobSpec, On
+from spillover.model.job import JobSpec, On, Range
 from spillover.model.policy import PolicySet
 from spillover.model.queues import QueueSpec
 from spillover.model.reservation import AdvanceReservation
@@ -159,6 +159,12 @@ class Dependency(Struct, frozen=True):
     on: On = On.SUCCESS
     succeeded: bool | None = None
     """How it ended according to the archive; None if it is not in the archive."""
+    same: bool = False
+    """Whether each member of an array waits for the member of that array with the same index, not for all of them."""
+    ended: tuple[Range, ...] = ()
+    """With `same`, the members that had ended when the archive was read."""
+    well: tuple[Range, ...] = ()
+    """Those of them that succeeded."""
 
 
 class NewJob(Struct, frozen=True):

@@ -5,6 +5,7 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
+from spillover.core.appliers.arrays import note_member
 from spillover.core.appliers.clusters import update_lifecycles
 from spillover.core.appliers.queue import granted, live_of, weight
 from spillover.core.learned.samples import Sample
@@ -177,9 +178,12 @@ def _index(state: State, job: Job) -> None:
         state.keys.take(job.kind.project, job.extra.key, job.id)
     for wanted in job.extra.after:
         state.waiters.setdefault(wanted.job, {})[job.id] = None
+    if job.extra.members is not None:
+        state.wait_for_members(job.id, job.extra.members.after)
     member = split_member(job.id)
     if member is not None and job.state not in TERMINAL:
         state.members.setdefault(member[0], {})[job.id] = None
+        note_member(state, job)
 
 
 def _give_tasks(job: Job) -> None:

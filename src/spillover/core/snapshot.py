@@ -162,7 +162,9 @@ class StateSnapshot(State):
         self.usage = self._branch(live.usage, copy)
         self.budget_periods = self._branch(live.budget_periods, copy)
         self.waiters = self._branch(live.waiters, dict)
+        self.member_waiters = self._branch(live.member_waiters, dict)
         self.members = self._branch(live.members, dict)
+        self.waiting_members = self._branch(live.waiting_members, dict)
         self.lost = live.lost
         self.registered = dict(live.registered)
         self.clusters = dict(live.clusters)
@@ -236,7 +238,9 @@ _BRANCHED: Final = (
     "usage",
     "budget_periods",
     "waiters",
+    "member_waiters",
     "members",
+    "waiting_members",
 )
 """Mappings of a state whose values are changed in place."""
 

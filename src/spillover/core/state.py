@@ -1,7 +1,7 @@
 """The state: everything that follows from the journal. Only `apply` changes it."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeVar
 
 from spillover.core.learned.samples import About, Sample
@@ -17,7 +17,7 @@ from spillover.core.records.policies import PolicyHistory
 from spillover.model.budget import Caps
 from spillover.model.cluster import ClusterHealth, ClusterLife, ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId
-from spillover.model.job import Terms
+from spillover.model.job import AfterMembers, Terms
 from spillover.model.pools import MachineId
 from spillover.model.queues import Queues
 from spillover.model.reservation import AdvanceReservation
@@ -79,8 +79,12 @@ class State:
         """Idempotency keys of jobs that are not archived yet, and of some that were archived recently."""
         self.waiters: dict[JobId, dict[JobId, None]] = {}
         """For each job that others depend on, those other jobs."""
+        self.member_waiters: dict[JobId, dict[JobId, None]] = {}
+        """For each array for whose members those of other arrays wait, those other arrays."""
         self.members: dict[JobId, dict[JobId, None]] = {}
         """For each array, its members that have been placed and have not ended."""
+        self.waiting_members: dict[JobId, dict[JobId, None]] = {}
+        """Of those, the ones that are held, or came back to the queue and wait for other members."""
         self.budget_periods: dict[str, BudgetPeriod] = {}
         """By key. Past periods are dropped when nothing is held in them."""
         self.history: dict[About, Sample] = {}
@@ -241,6 +245,18 @@ class State:
             waiters.pop(job, None)
             if not waiters:
                 del self.waiters[on]
+
+    def wait_for_members(self, array: JobId, after: Iterable[AfterMembers]) -> None:
+        """Record that members of an array wait for those of others."""
+        for each in after:
+            self.member_waiters.setdefault(each.job, {})[array] = None
+
+    def no_longer_wait_for_members(self, array: JobId, on: JobId) -> None:
+        """Record that no member of an array waits for one of another array any more."""
+        if waiters := self.member_waiters.get(on):
+            waiters.pop(array, None)
+            if not waiters:
+                del self.member_waiters[on]
 
     def is_rented(self, cluster: ClusterName) -> bool:
         """Return whether a cluster is paid for by use."""

@@ -42,6 +42,7 @@ from spillover.core.events import (
     MachinesKept,
     MachinesWanted,
     MemberPlaced,
+    MemberSplit,
     NodesSeen,
     StealAsked,
     StealRefused,
@@ -71,6 +72,7 @@ JOB: Final[dict[tuple[JobState, type[Event]], frozenset[JobState]]] = {
     # An array stays queued while members are pending, and is held while it has as many live ones as it may have. It
     # runs once each member has become a separate job.
     (S.QUEUED, MemberPlaced): frozenset({S.HELD, S.QUEUED, S.RUNNING}),
+    (S.QUEUED, MemberSplit): frozenset({S.HELD, S.QUEUED, S.RUNNING}),
     (S.QUEUED, BackoffEnded): frozenset({S.QUEUED}),
     (S.QUEUED, JobEnded): TERMINAL,
     (S.PLACED, JobStarted): frozenset({S.RUNNING}),

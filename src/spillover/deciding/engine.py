@@ -11,8 +11,9 @@ from msgspec import Struct
 
 from spillover.core import invariants
 from spillover.core.apply import APPLIERS
-from spillover.core.decide import DECIDERS
+from spillover.core.decide import decide
 from spillover.core.deciders import changes, reservations
+from spillover.core.deciders.arrays import settle
 from spillover.core.events import (
     AgentsConfigured,
     AnyEvent,
@@ -198,7 +199,7 @@ class Engine:
                 self._ring(what, job, now, step)
         for proposal in proposals:
             try:
-                happens, reply = DECIDERS[type(proposal)](state, proposal, now)
+                happens, reply = decide(state, proposal, now)
                 encoded = [] if encode is None else [encode(event) for event in happens]
             except Exception as error:  # noqa: BLE001 - any error may cost this proposal, but no other
                 step.replies.append(self._refuse(proposal, error, step))
@@ -346,6 +347,8 @@ class Engine:
             return
         try:
             decided = _ALARMS[what](self.state, job, now)
+            if self.state.members:
+                decided = [*decided, *settle(self.state, decided, now)]
             encoded = self._encoded(decided)
         except Exception as error:
             if self._encode is None:

@@ -24,6 +24,7 @@ from spillover.core.events import (
     MachinesKept,
     MachinesWanted,
     MemberPlaced,
+    MemberSplit,
     WaitsExpired,
 )
 from spillover.core.state import State
@@ -50,6 +51,7 @@ _OF_A_PLAN: Final = (
     MachinesKept,
     MachinesWanted,
     MemberPlaced,
+    MemberSplit,
     WaitsExpired,
 )
 """Events that only a plan produces. It also produces some that others produce, such as drains of machines."""

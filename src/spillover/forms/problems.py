@@ -107,6 +107,7 @@ class Origin(NamedTuple):
 
     source: str
     lines: Lines
+    is_script: bool = False
 
 
 def located_in(path: str, message: str, origins: Sequence[Origin]) -> FormProblem:

@@ -44,6 +44,8 @@ SRUN: Final = "srun"
 SRUN_VARIABLE: Final = "SPILL_SRUN"
 """The variable of a job that may call `srun`; its value says whether it must. Agents set it to the path of the program."""
 SRUN_NEEDED: Final = "needed"
+ON_FIRST_NODE: Final = ("/bin/sh", "-c", 'exec "$SPILL_RSH" --serve -- "$@"', "sh")
+"""Words before those of a script that only the first task of a gang runs, while the others wait to be used by it."""
 TERMINAL: Final = "terminal"
 """Work in a terminal; only agents support it."""
 SESSIONS: Final = "sessions"

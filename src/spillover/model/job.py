@@ -144,13 +144,6 @@ class Retry(Struct, frozen=True, array_like=True, gc=False):
     """After its agent or cluster was lost."""
 
 
-class After(Struct, frozen=True, array_like=True, gc=False):
-    """A job that must end before another one begins."""
-
-    job: JobId
-    on: On = On.SUCCESS
-
-
 class Range(Struct, frozen=True, array_like=True, gc=False):
     """Indexes of an array, including both ends."""
 
@@ -159,6 +152,22 @@ class Range(Struct, frozen=True, array_like=True, gc=False):
 
     def __len__(self) -> int:
         return self.last - self.first + 1
+
+
+class After(Struct, frozen=True, array_like=True, gc=False):
+    """A job that must end before another one begins."""
+
+    job: JobId
+    on: On = On.SUCCESS
+
+
+class AfterMembers(Struct, frozen=True, array_like=True):
+    """An array whose members those of another one wait for, each for that with its own index."""
+
+    job: JobId
+    on: On
+    members: tuple[Range, ...]
+    """The members that wait; sorted and without overlap."""
 
 
 class TaskGroup(Struct, frozen=True, array_like=True, gc=False):
@@ -441,7 +450,7 @@ class JobSpec(Struct, frozen=True):
     array: tuple[Range, ...] = ()
     """Sorted and without overlap; empty for a single job."""
     after: tuple[str, ...] = ()
-    """Each dependency as written, with its condition behind a space; only for display."""
+    """Each dependency as written, with its condition and `same` behind spaces; only for display."""
     inputs: tuple[File, ...] = ()
     """Files for the folder of each task. With `inputs` or `outputs`, each task has a folder of its own."""
     outputs: tuple[str, ...] = ()

@@ -1,5 +1,6 @@
 """Arithmetic on the index ranges of an array. Ranges are sorted and do not overlap."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
 from spillover.model.job import Range
@@ -20,7 +21,17 @@ def indexes(ranges: Ranges) -> Iterator[int]:
 
 def contains(ranges: Ranges, index: int) -> bool:
     """Return whether an index is among them."""
-    return any(part.first <= index <= part.last for part in ranges)
+    at = _place(ranges, index)
+    return at >= 0 and index <= ranges[at].last
+
+
+def _place(ranges: Ranges, index: int) -> int:
+    """Return the position of the last range that begins at an index or before it; -1 if none does."""
+    return bisect_right(ranges, index, key=_first) - 1
+
+
+def _first(part: Range) -> int:
+    return part.first
 
 
 def without(ranges: Ranges, index: int) -> Ranges:
@@ -28,11 +39,48 @@ def without(ranges: Ranges, index: int) -> Ranges:
     if ranges and ranges[0].first == index:  # the usual case: members are placed in order
         first = ranges[0]
         return (Range(index + 1, first.last), *ranges[1:]) if first.last > index else ranges[1:]
-    return minus(ranges, (Range(index, index),))
+    at = _place(ranges, index)
+    if at < 0 or index > (part := ranges[at]).last:
+        return ranges
+    before = (Range(part.first, index - 1),) if part.first < index else ()
+    behind = (Range(index + 1, part.last),) if index < part.last else ()
+    return (*ranges[:at], *before, *behind, *ranges[at + 1 :])
+
+
+def union(ranges: Ranges, others: Ranges) -> Ranges:
+    """Return the indexes of both."""
+    if len(others) != 1:
+        return merged((*ranges, *others)) if ranges else others
+    # The usual case: one member more. The others are not looked at, because there may be many.
+    part = others[0]
+    start = _place(ranges, part.first - 1)
+    if start < 0 or ranges[start].last < part.first - 1:
+        start += 1
+    end = _place(ranges, part.last + 1) + 1
+    if start >= end:
+        return (*ranges[:start], part, *ranges[start:])
+    joined = Range(min(part.first, ranges[start].first), max(part.last, ranges[end - 1].last))
+    return (*ranges[:start], joined, *ranges[end:])
+
+
+def outside(ranges: Ranges, others: Iterable[Ranges]) -> Ranges:
+    """Return the indexes that are in none of the others."""
+    for each in others:
+        ranges = minus(ranges, each)
+    return ranges
+
+
+def common(ranges: Ranges, others: Ranges) -> Ranges:
+    """Return the indexes that are in both."""
+    if len(others) == 1 and others[0].first == others[0].last:
+        return others if contains(ranges, others[0].first) else ()
+    return minus(ranges, minus(ranges, others))
 
 
 def minus(ranges: Ranges, others: Ranges) -> Ranges:
     """Return the ranges without the indexes of others."""
+    if len(others) == 1 and others[0].first == others[0].last:
+        return without(ranges, others[0].first)
     kept: list[Range] = []
     at = 0
     for part in ranges:

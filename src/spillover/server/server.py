@@ -63,6 +63,7 @@ from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
 from spillover.control.secrets.delivery import SecretDelivery
 from spillover.control.secrets.vault import Vault
+from spillover.control.views.history import dropped_member
 from spillover.core.proposals import QueueBounds, Refusal, StartEpoch
 from spillover.model.ids import ClusterName
 from spillover.model.units import SECOND
@@ -200,7 +201,7 @@ class Server:
         """Build the commands that both APIs call."""
         config, store = self._config, self._store
         files = JobFiles(self._blobs, config.max_inputs, config.max_outputs)
-        lookup = Lookup(self.loop, store.archive)
+        lookup = Lookup(self.loop, store.archive, dropped=partial(dropped_member, self.loop, store.journal))
         submitting = Submitting(
             self.loop,
             store.archive,

@@ -197,9 +197,9 @@ class JobBuilder:
         self._singleton = True
         return self
 
-    def after(self, job: str, on: On = On.SUCCESS) -> Self:
-        """Add a dependency on another job."""
-        self._after = (*self._after, Dependency(JobId(job), on))
+    def after(self, job: str, on: On = On.SUCCESS, *, same: bool = False) -> Self:
+        """Add a dependency on another job; with `same`, of each member on that with its index."""
+        self._after = (*self._after, Dependency(JobId(job), on, same=same))
         return self
 
     def key(self, key: str) -> Self:

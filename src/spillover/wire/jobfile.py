@@ -156,6 +156,12 @@ class AfterDoc(Struct, frozen=True, forbid_unknown_fields=True):
             description="`success`: the job must succeed, and this one is cancelled if it fails; `any`: it must end; `failure`: it must fail, and this one is cancelled if it succeeds."
         ),
     ] = "success"
+    members: Annotated[
+        Literal["same", "all"],
+        Meta(
+            description="If both are arrays: with `same`, each member of this one waits for the member with its index alone; with `all`, for the whole array."
+        ),
+    ] = "all"
 
 
 class InputDoc(Struct, frozen=True, forbid_unknown_fields=True):

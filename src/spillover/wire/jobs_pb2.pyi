@@ -240,12 +240,14 @@ class Stdin(_message.Message):
     def __init__(self, path: _Optional[str] = ..., digest: _Optional[str] = ..., size: _Optional[int] = ...) -> None: ...
 
 class Dependency(_message.Message):
-    __slots__ = ("job", "on")
+    __slots__ = ("job", "on", "members")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ON_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
     job: str
     on: str
-    def __init__(self, job: _Optional[str] = ..., on: _Optional[str] = ...) -> None: ...
+    members: str
+    def __init__(self, job: _Optional[str] = ..., on: _Optional[str] = ..., members: _Optional[str] = ...) -> None: ...
 
 class Notify(_message.Message):
     __slots__ = ("to", "on")

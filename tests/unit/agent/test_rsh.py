@@ -122,6 +122,16 @@ async def test_the_others_end_when_the_leader_is_gone(monkeypatch: pytest.Monkey
         assert await other == 0
 
 
+async def test_a_script_for_slurm_has_the_rank_of_its_task(tmp_path: Path) -> None:
+    ranks = {"SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURMD_NODENAME": "n1", "RANK": "0", "PMI_RANK": "0"}
+    environment = {"PATH": os.environ["PATH"], "SPILL_SRUN": "/srun", **ranks}
+    written = tmp_path / "env"
+    async with asyncio.timeout(20):
+        assert await serve(a_gang(free_ports(2)), environment, ["sh", "-c", f"env > {written}"]) == 0
+    found = dict(line.split("=", 1) for line in written.read_text().splitlines())
+    assert {name: found.get(name) for name in ranks} == {**ranks, "RANK": None, "PMI_RANK": None}
+
+
 async def test_a_leader_without_its_command_ends_the_others_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spillover.agent.rsh.calling.PAUSE", 0.001)
     ports = free_ports(2)

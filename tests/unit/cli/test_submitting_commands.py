@@ -438,6 +438,15 @@ def test_a_priority_may_be_negative(client: Any, spill: Callable[..., Any]) -> N
             ("--after", "a", "--after", "b:any"),
             {"after": [{"job": "a", "on": "success"}, {"job": "b", "on": "any"}]},
         ),
+        (
+            ("--after", "a:same", "--after", "b:any:same"),
+            {
+                "after": [
+                    {"job": "a", "on": "success", "members": "same"},
+                    {"job": "b", "on": "any", "members": "same"},
+                ]
+            },
+        ),
         (("--no-after", "--throttle", "0"), {"after": [], "throttle": 0}),
     ],
 )
@@ -794,3 +803,28 @@ def test_changes_need_jobs_or_filters_that_can_match(
 ) -> None:
     assert spill(*words) == (2, "", f"spill: {says}\n")
     assert client.asked == []
+
+
+def test_a_refusal_names_the_line_of_a_script_that_asks_for_it(
+    client: Any, spill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "job.sbatch"
+    script.write_text("#!/bin/sh\n#SBATCH -p nosuch\n#SBATCH -d afterok:gone\n#SPILL --cpu 2\ntrue\n")
+    problems = [
+        FieldProblem("jobs[0].spec.queue", "there is no queue 'nosuch'"),
+        FieldProblem("jobs[0].spec.after[0].job", "there is no job 'gone'"),
+        FieldProblem("jobs[0].spec.resources.cpu", "too many"),
+    ]
+
+    def refuse(*_: Any, **__: Any) -> list[str]:
+        raise Refused("no", status=400, kind="invalid", problems=problems)
+
+    monkeypatch.setattr(client, "submit", refuse)
+    told = spill("submit", str(script)).err.splitlines()
+    assert told == [
+        f"spill: {script}:2: spec.queue: there is no queue 'nosuch'",
+        f"spill: {script}:3: spec.after[0].job: there is no job 'gone'",
+        f"spill: {script}:4: spec.resources.cpu: too many",
+    ]
+    told = spill("submit", "--queue", "other", str(script)).err.splitlines()
+    assert told[0] == f"spill: {script}: spec.queue: there is no queue 'nosuch'"

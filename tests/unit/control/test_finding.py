@@ -3,7 +3,7 @@
 import pytest
 
 from spillover.control.controllers.archiving import finished_of
-from spillover.control.requests.lookup import PendingMember
+from spillover.control.requests.lookup import PendingMember, id_of
 from spillover.control.views.listing import list_jobs
 from spillover.core.proposals import Act, Archived, Change
 from spillover.core.records.jobs import Job
@@ -45,11 +45,54 @@ async def test_what_means_several_jobs_is_ambiguous_and_what_means_none_unknown(
     assert caught.value.kind is ErrorKind.UNKNOWN
 
 
-async def test_a_name_in_the_state_and_in_the_archive_is_ambiguous(control: Inside) -> None:
-    (first,) = await control.submit("same")
+async def test_a_name_means_the_job_that_has_not_ended(control: Inside) -> None:
+    first, second = await control.submit("same", "same")
     await end(control, first)
     await control.archive()
-    await control.submit("same")
+    assert id_of(await control.lookup.find("same")) == second
+    (third,) = await control.submit("same")
+    await end(control, third)
+    assert id_of(await control.lookup.find("same")) == second  # older, but it can still be changed
+
+
+async def test_a_name_of_ended_jobs_means_the_newest_wherever_it_is(control: Inside) -> None:
+    first, second, third = await control.submit("same", "same", "same")
+    await end(control, first, third)
+    await control.archive()
+    await end(control, second)
+    assert id_of(await control.lookup.find("same")) == third
+    (fourth,) = await control.submit("same")
+    await end(control, fourth)
+    assert id_of(await control.lookup.find("same")) == fourth
+
+
+async def test_the_jobs_that_a_name_may_mean_are_listed(control: Inside) -> None:
+    ids = await control.submit(*["same"] * 7)
+    with pytest.raises(CommandError) as caught:
+        await control.lookup.find("same")
+    listed = ", ".join(f"{job} (same, QUEUED)" for job in ids[:5])
+    assert caught.value.message == f"'same' matches several jobs: {listed} and others; use the id"
+
+
+async def test_a_prefix_of_one_job_that_is_the_name_of_another_is_ambiguous(control: Inside) -> None:
+    (job,) = await control.submit("train")
+    (other,) = await control.submit(job[:6])
+    with pytest.raises(CommandError) as caught:
+        await control.lookup.find(job[:6])
+    assert caught.value.kind is ErrorKind.AMBIGUOUS
+    await end(control, other)
+    await control.archive()
+    with pytest.raises(CommandError) as caught:
+        await control.lookup.find(job[:6])
+    assert f"{other} ({job[:6]}, CANCELLED)" in caught.value.message
+
+
+async def test_a_name_finds_one_of_very_many_jobs_only_if_that_is_quick(
+    control: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spillover.control.requests.lookup.MOST_ALIKE", 2)
+    ids = await control.submit("same", "same", "same")
+    await end(control, *ids)
     with pytest.raises(CommandError) as caught:
         await control.lookup.find("same")
     assert caught.value.kind is ErrorKind.AMBIGUOUS

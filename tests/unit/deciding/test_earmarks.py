@@ -175,3 +175,29 @@ def test_a_gang_on_ready_machines_starts_there_although_machines_come_for_it() -
     w.submit(rented("g").tasks(2), rented("a", minutes=1), rented("b", minutes=1))
     boot(w)
     assert len(w.placed()) == 3
+
+
+def test_machines_are_ordered_for_one_gang_of_an_array_after_the_other() -> None:
+    w = world()
+    w.submit(rented("arr").array(1, 3).tasks(2))
+    ours = in_state(w, MachineState.WANTED)
+    assert len(ours) == 2
+    w.submit(rented("a", 1))
+    join(w, ours[0])
+    assert on_array(w) == {}
+    join(w, ours[1])
+    assert on_array(w) == {"arr.1": {*ours}}
+    assert len(in_state(w, MachineState.WANTED)) == 3, "two for the next gang, and one for the other job"
+    boot(w)
+    assert set(on_array(w)) == {"arr.1", "arr.2"}
+    for index in (1, 2):
+        w.finish(f"arr.{index}")
+    assert set(on_array(w)) == {"arr.3"}
+    w.finish("arr.3")
+    assert w.state_of("arr") == "SUCCEEDED"
+    assert replayed(w).difference is None
+
+
+def on_array(w: World) -> dict[str, set[str]]:
+    """Return the machines of each gang of the array."""
+    return {job: on(w, job) for job in w.placed() if job.startswith("arr.")}

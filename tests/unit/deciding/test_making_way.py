@@ -10,7 +10,7 @@ from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
-from spillover.model.reasons import GangUnsupported, RoomSoon
+from spillover.model.reasons import NoRoomTogether, RoomSoon
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
@@ -112,14 +112,17 @@ def test_a_machine_that_holds_more_than_it_has_takes_no_room_from_others() -> No
     assert w.where("gang") == "onprem/n2"
 
 
-def test_an_array_of_gangs_waits_and_keeps_nobody_waiting() -> None:
+def test_members_of_an_array_of_gangs_start_in_turn_before_others() -> None:
     w = World(load, PolicySet(backfill=Choice("strict"), wait=Choice("never")), (TOGETHER,))
     w.agent("n1", cpus=4)
     w.submit(a_job("array").tasks(2).array(1, 3), a_job("gang").tasks(2))
-    assert w.where("array") is None
+    assert [w.where(each) for each in ("array.1", "array.2")] == ["onprem/n1", "onprem/n1"]
+    assert w.where("gang") is None
+    assert isinstance(_why(w, "array"), NoRoomTogether)
+    w.finish("array.1")
+    assert w.where("array.3") == "onprem/n1"
+    w.finish("array.2")
     assert w.where("gang") == "onprem/n1"
-    assert isinstance(_why(w, "array"), GangUnsupported)
-    nothing_is_left(w)
 
 
 def _why(w: World, job: str) -> object:

@@ -100,9 +100,9 @@ def test_every_field_of_a_job_file_is_read() -> None:
 
 
 @pytest.mark.parametrize("tasks", [2, "1..4"])
-def test_an_array_of_gangs_is_refused(tasks: object) -> None:
-    with pytest.raises(BadForm, match="array: is not possible with several tasks; submit one job for each"):
-        job(array="1-3", tasks=tasks)
+def test_an_array_of_gangs_is_an_array(tasks: object) -> None:
+    spec = job(array="1-4%2", tasks=tasks).spec
+    assert (spec.shape.is_gang, spec.array, spec.throttle) == (True, (Range(1, 4),), 2)
 
 
 def test_what_is_left_out_has_a_default() -> None:

@@ -130,8 +130,14 @@ def test_dependencies_are_those_of_slurm() -> None:
     ends = [(one.ref, one.on) for one in form.after]
     assert ends == [("a", On.SUCCESS), ("b", On.SUCCESS), ("c", On.ANY), ("d", On.FAILURE)]
     assert form.spec.singleton
-    assert warned("-d aftercorr:a") == [
-        "job.sbatch:2: --dependency: aftercorr waits for all members of the other array, as afterok does"
+    form = read("-d aftercorr:a,afterok:b:c,aftercorr:c", "--array=1-3")
+    assert [(one.ref, one.on, one.same) for one in form.after] == [
+        ("a", On.SUCCESS, True),
+        ("b", On.SUCCESS, False),
+        ("c", On.SUCCESS, False),  # the strictest
+    ]
+    assert refused("-d aftercorr:a") == [
+        "job.sbatch:2: --dependency: same (aftercorr) is for arrays; add `array`, or write `all` (afterok)"
     ]
     assert refused("-d after:a") == [
         "job.sbatch:2: --dependency: 'after' is not supported; write one of afterok, aftercorr, afterany, afternotok, singleton"

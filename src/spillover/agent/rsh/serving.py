@@ -12,6 +12,7 @@ from spillover.agent.rsh.calling import NoShell, connect
 from spillover.agent.rsh.frames import PASSED_ON, FrameKind, Unsigned, Wire
 from spillover.agent.rsh.gang import OwnGang
 from spillover.core.records.tasks import LEADER
+from spillover.model.admission import SRUN_VARIABLE
 from spillover.model.hosts import is_loopback
 
 FIRST_MESSAGE: Final = 10.0
@@ -35,6 +36,9 @@ OF_ITS_TASK: Final = (
     "GROUP_RANK",
 )
 """Beginnings of variables that tell a task its own rank. Whoever starts a command here gives it another one."""
+
+_OF_SCRIPT: Final = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURMD_NODENAME")
+"""Variables that scripts for Slurm have nevertheless, as Slurm itself gives them to scripts."""
 
 
 class ShellService:
@@ -183,7 +187,9 @@ async def serve(gang: OwnGang, environment: Mapping[str, str], command: Sequence
         if command and gang.rank == LEADER:
             # The agent signals all processes of a task, so the command gets it too.
             loop.add_signal_handler(signal.SIGTERM, service.terminate)
-            child = await asyncio.create_subprocess_exec(*command, env=service.environment)
+            own = {name: environment[name] for name in _OF_SCRIPT if name in environment}
+            known = service.environment | own if SRUN_VARIABLE in environment else service.environment
+            child = await asyncio.create_subprocess_exec(*command, env=known)
             return _code_of(await child.wait())
         waiting = asyncio.ensure_future(_for_ever() if gang.rank == LEADER else service.wait_for_leader())
         loop.add_signal_handler(signal.SIGTERM, _end, service, waiting)

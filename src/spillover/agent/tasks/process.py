@@ -25,7 +25,7 @@ from spillover.agent.tasks.remains import NURSERY_LOCK, end_tasks
 from spillover.agent.tasks.srun import SrunProgram
 from spillover.agent.tasks.topology import memory_nodes
 from spillover.core.events import Lease, Usage
-from spillover.model.admission import SRUN_VARIABLE
+from spillover.model.admission import ON_FIRST_NODE, SRUN_VARIABLE
 from spillover.model.ids import split_member
 from spillover.model.inside import cpu_list, cpu_mask
 from spillover.model.job import Argv, Shell
@@ -263,6 +263,8 @@ class Processes:
 
     def streams(self, lease: Lease, task: Task) -> tuple[str, ...]:
         """Return the files for the output and the errors of a task; empty where it has none."""
+        if lease.task and isinstance(task.work, Argv) and task.work.command[:4] == ON_FIRST_NODE:
+            return ("", "")  # it only waits to be used, and would truncate the file of the first task
         user = self._user.name
         return tuple(
             [path and file_named(path, lease, task, self._node, user) for path in (task.stdout, task.stderr)]

@@ -47,7 +47,7 @@ def _document(job: pb.Job) -> dict[str, Any]:
         "queue": job.queue,
         "needs": list(job.needs),
         "array": job.array,
-        "after": [*job.after, *[{"job": each.job} | _given({"on": each.on}) for each in job.dependencies]],
+        "after": [*job.after, *[_after(each) for each in job.dependencies]],
         "hold": job.hold,
         "singleton": job.singleton,
         "stdout": job.stdout,
@@ -132,6 +132,11 @@ def _where(where: pb.Where) -> dict[str, Any]:
 def _present(message: Any, *names: str) -> dict[str, Any]:
     """Return the optional fields of a message that are there."""
     return {name: getattr(message, name) for name in names if message.HasField(name)}
+
+
+def _after(after: pb.Dependency) -> dict[str, str]:
+    """Return a job to wait for, without fields that are not set."""
+    return {"job": after.job} | _given({"on": after.on, "members": after.members})
 
 
 def _topology(job: pb.Job) -> dict[str, Any]:

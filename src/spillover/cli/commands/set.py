@@ -18,7 +18,7 @@ _OPTIONS: Final = {
     "--estimate": "expected runtime, or `none`",
     "--deadline": "latest end, such as 2027-01-31T18:00:00Z, or `none`",
     "--priority": "jobs with a higher priority go first; the default is 0",
-    "--after": "job that must succeed (with :any, end; with :failure, fail) first, in place of those so far; repeatable",
+    "--after": "job that must succeed (with :any, end; with :failure, fail) first, in place of those so far; with :same, each member waits for that of the other array with its index alone; repeatable",
 }
 """The options of a job that can change, and what they mean here."""
 _REMOVABLE: Final = ("walltime", "estimate", "deadline")

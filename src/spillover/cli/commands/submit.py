@@ -52,7 +52,7 @@ def _run(args: Namespace, context: Context) -> int:
         context.out.note(told)
     with context.connect(args) as client:
         for document, origin in zip(documents, origins, strict=True):
-            if not origin.lines:  # a script
+            if origin.is_script:
                 tell_ignored_lines(context.out, document, origin.source)
         with located(origins), telling(context.out):
             if args.dry_run:

@@ -18,7 +18,7 @@ from spillover.control.requests.unused import change_without_effect
 from spillover.core.proposals import ChangeJob, Dependency, Proposal, Refusal, RefusalKind, SetPriority
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.forms.jobs.likeness import says_what
-from spillover.forms.jobs.meaning import JobForm
+from spillover.forms.jobs.meaning import AfterRef, JobForm
 from spillover.forms.jobs.options import merged
 from spillover.forms.jobs.reading import read_job, to_doc
 from spillover.forms.problems import BadForm, shown
@@ -139,9 +139,10 @@ class Changing:
         problems: list[FieldProblem] = []
         for place, wanted in enumerate(form.after):
             try:
-                one = await self._submitting.dependency(wanted.ref, wanted.on)
+                one = await self._submitting.dependency(wanted, spec.array)
             except CommandError as error:
-                problems.append(FieldProblem(f"spec.after[{place}].job", error.message))
+                where = "members" if error.kind is ErrorKind.INVALID else "job"
+                problems.append(FieldProblem(f"spec.after[{place}].{where}", error.message))
                 continue
             found[one.job] = one
         if problems:
@@ -151,6 +152,11 @@ class Changing:
         for each in job.extra.after:
             if each.job in sources:
                 found.setdefault(each.job, Dependency(each.job, each.on))
+        members = job.extra.members
+        for waited in () if members is None else members.after:
+            if waited.job in sources and waited.job not in found:
+                wanted = AfterRef(waited.job, waited.on, same=True)
+                found[waited.job] = await self._submitting.dependency(wanted, spec.array)
         return tuple(found.values())
 
 

@@ -30,7 +30,14 @@ from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_o
 from spillover.control.requests.notifications import NotificationRequests
 from spillover.control.requests.policies import PolicyRequests
 from spillover.control.requests.pools import change_pool, planned, shown_pools, swept
-from spillover.control.requests.projects import OwnHistory, budgets_of, forms_of, jobs_of, pools_of
+from spillover.control.requests.projects import (
+    OwnHistory,
+    budgets_of,
+    forms_of,
+    jobs_of,
+    pools_of,
+    reason_within,
+)
 from spillover.control.requests.rerunning import Rerunning, without_folder
 from spillover.control.requests.reservations import reservation_views
 from spillover.control.requests.reserving import Reserving
@@ -407,8 +414,9 @@ class LiveCommands:
         if isinstance(found, Finished):
             return views.finished_why(found, engine.policies.chosen.unknown_runtime)
         job, member = (found.array, found.index) if isinstance(found, PendingMember) else (found, None)
+        reason = found.reason if isinstance(found, PendingMember) else None
         view = views.why_view(
-            engine, job, self._loop.now(), self._project, self._place_reason, self._problem, member
+            engine, job, self._loop.now(), self._project, self._place_reason, self._problem, member, reason
         )
         start, note = await self._starts.view_of(found)
         return structs.replace(view, id=found.id, expected_start=start, expected_start_note=note)
@@ -858,6 +866,10 @@ class LiveCommands:
             case Finished():
                 return views.finished_view(found, engine.policies.chosen.unknown_runtime)
             case PendingMember():
-                return views.pending_member(views.job_view(engine, found.array, reasons), found.id)
+                view = views.pending_member(views.job_view(engine, found.array, reasons), found.id)
+                if found.reason is None:
+                    return view
+                reason = views.reason_view(reason_within(found.reason, engine.state, self._project))
+                return structs.replace(view, state=found.state, reason=reason)
             case Job():
                 return views.job_view(engine, found, reasons)

@@ -17,7 +17,7 @@ from spillover.deciding.whatif import Trial
 from spillover.forms.jobs.reading import JobForm
 from spillover.model.cluster import Role
 from spillover.model.ids import JobId
-from spillover.model.reasons import AfterJobs, OverBudget, OverMaxCost, Reason
+from spillover.model.reasons import AfterArrays, AfterJobs, OverBudget, OverMaxCost, Reason
 from spillover.model.units import FOREVER, SECOND
 from spillover.wire.api import Forecast, Forecasts, ReasonView
 
@@ -66,7 +66,7 @@ def _forecast(
     reason: Reason | None = said.reason
     if reason is not None and reason.never:
         spills_at = None
-    if type(reason) is AfterJobs:
+    if isinstance(reason, AfterJobs | AfterArrays):
         reason = replace(reason, jobs=tuple(_name_of(each, tried) for each in reason.jobs))
     if placement is not None:
         cluster, starts_at, reason = placement.cluster, now, placement.why

@@ -1,19 +1,36 @@
-"""Finds the job that a user means by an id, a unique prefix, or a unique name; live or archived."""
+"""Finds the job that a user means by an id, a unique prefix, or a name; live or archived.
 
-from collections.abc import Iterator
-from typing import TypeAlias
+A name means the only job with it that has not ended, or if all have ended, the newest. So it goes on to mean one job
+after that was run again, and never picks one of several that could still be changed.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from itertools import islice
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
 from spillover.control.live.loop import Loop
 from spillover.core.deciders.changes import pending_member
-from spillover.core.events import MembersDropped
-from spillover.core.records.jobs import Job
+from spillover.core.deciders.endings import ITSELF
+from spillover.core.events import JobState, MembersDropped
+from spillover.core.records.jobs import Ended, Job
 from spillover.core.state import START, State
+from spillover.deciding.explain.explain import explain_member
 from spillover.model import ranges
 from spillover.model.ids import JobId, is_name, member_id, split_member
+from spillover.model.job import Range
+from spillover.model.reasons import CancelledBy, PastDeadline, Reason
 from spillover.ports.archive import Archive, Finished, Query
 from spillover.ports.commands import CommandError, ErrorKind
+from spillover.wire.journal import encode_reason
+
+PAGE: Final = 2000
+"""Members to read from the archive at once."""
+MOST_NAMED: Final = 5
+"""The most jobs to list if several match."""
+MOST_ALIKE: Final = 10_000
+"""The most jobs with one name in the state, of which others may be archived, to look for one that has not ended."""
 
 
 class PendingMember(Struct, frozen=True):
@@ -21,6 +38,13 @@ class PendingMember(Struct, frozen=True):
 
     array: Job
     index: int
+    reason: Reason | None = None
+    """Why it waits for a member of another array; None if its array says why it waits."""
+
+    @property
+    def state(self) -> JobState:
+        """The state that users see."""
+        return self.array.state if self.reason is None else JobState.HELD
 
     @property
     def id(self) -> JobId:
@@ -43,18 +67,26 @@ def project_of(found: Found) -> str:
     return (found.array if isinstance(found, PendingMember) else found).kind.project
 
 
+Dropped: TypeAlias = Callable[[JobId, int], Awaitable[MembersDropped | None]]
+"""Returns the event by which a member of an array ended before it was placed; None if there is none."""
+
+
 class Lookup:
     """Finds jobs in the state and the archive."""
 
-    def __init__(self, loop: Loop, archive: Archive, project: str | None = None) -> None:
+    def __init__(
+        self, loop: Loop, archive: Archive, project: str | None = None, dropped: "Dropped | None" = None
+    ) -> None:
         self._loop = loop
         self._archive = archive
         self.project = project
         """The only project to search; None means all."""
+        self._dropped = dropped
+        """Finds what became of members that were never placed, in history; None finds none."""
 
     def within(self, project: str | None) -> "Lookup":
         """Return a lookup that is limited to a project."""
-        return Lookup(self._loop, self._archive, project)
+        return Lookup(self._loop, self._archive, project, self._dropped)
 
     async def knows(self, job: JobId) -> bool:
         """Return whether a job with this full id exists."""
@@ -87,11 +119,22 @@ class Lookup:
         found: Found | None
         if (job := state.jobs.get(job_id)) is not None:
             found = job
-        elif (member := pending_member(state, job_id)) is not None:
-            found = PendingMember(*member)
+        elif (found := _pending(state, job_id)) is not None:
+            pass
         else:
-            found = await self._archive.get(job_id)
+            found = await self._archive.get(job_id) or await self._never_placed(state, job_id)
         return found if found is not None and self._is_ours(project_of(found)) else None
+
+    async def _never_placed(self, state: State, job_id: JobId) -> Finished | None:
+        """Return a member that ended before it was placed, if history still has that; None if there is none."""
+        split = split_member(job_id)
+        if split is None or self._dropped is None:
+            return None
+        array = state.jobs.get(split[0]) or await self._archive.get(split[0])
+        if array is None or not is_array(array):
+            return None
+        event = await self._dropped(*split)
+        return None if event is None else _ended_unplaced(array, job_id, event)
 
     def _is_ours(self, project: str) -> bool:
         """Return whether this lookup covers a project."""
@@ -114,27 +157,102 @@ class Lookup:
     async def _guess(self, ref: str) -> Job | Finished:
         """Return the job that matches a prefix or a name; raise CommandError if none or several do."""
         state = (await self._loop.read()).state
-        prefix = ref if len(ref) >= START else None
-        found: dict[str, Job | None] = {}
-        for job in _candidates(state, ref, self.project):
+        more = MOST_NAMED + 1  # one more than are listed, to say so
+        found: dict[JobId, Job | None] = {}
+        for job in _starting(state, ref):
             if self._is_ours(job.kind.project):
                 found[job.id] = job
-                if len(found) > 1:
-                    raise _ambiguous(ref, list(found))
-        archived = await self._archive.find(prefix, 2, self.project) if prefix is not None else []
-        named = await self._archive.list(Query(name=ref, project=self.project, limit=2))
-        for each in (*archived, *(row.job for row in named)):
-            found.setdefault(each, None)
+                if len(found) == more:
+                    break
+        if len(ref) >= START and len(found) < more:
+            for each in await self._archive.find(ref, more, self.project):
+                found.setdefault(each, None)
+        for job_id, live in await self._named(state, ref):
+            found.setdefault(job_id, live)
         if len(found) > 1:
-            raise _ambiguous(ref, list(found))
-        if not found:
-            raise _unknown(ref)
-        ((job_id, live),) = found.items()
-        row = None if live is not None else await self._archive.get(JobId(job_id))
-        result = live if live is not None else row
-        if result is None:
-            raise _unknown(ref)
-        return result
+            raise await self._ambiguous(ref, found)
+        for job_id, live in found.items():
+            result = live if live is not None else await self._archive.get(job_id)
+            if result is not None:
+                return result
+        raise _unknown(ref)
+
+    async def _named(self, state: State, name: str) -> list[tuple[JobId, Job | None]]:
+        """Return the jobs that a name may mean: those that have not ended, or else the newest."""
+        newest: Job | None = None
+        unended: list[Job] = []
+        called = [state.jobs[each] for each in islice(state.called(name, self.project), MOST_ALIKE + 1)]
+        for job in called:
+            if type(job.phase) is not Ended:
+                unended.append(job)
+                if len(unended) > MOST_NAMED:
+                    break
+            elif newest is None or job.number > newest.number:
+                newest = job
+        if unended:
+            return [(job.id, job) for job in unended]
+        if len(called) > MOST_ALIKE:
+            raise CommandError(
+                ErrorKind.AMBIGUOUS,
+                f"more than {MOST_ALIKE:,} jobs that ended just now are called {name!r}; use the id",
+            )
+        archived = await self._archive.list(Query(name=name, project=self.project, limit=1))
+        if archived and (newest is None or archived[0].number > newest.number):
+            return [(archived[0].job, None)]
+        return [] if newest is None else [(newest.id, newest)]
+
+    async def _ambiguous(self, ref: str, found: dict[JobId, Job | None]) -> CommandError:
+        """Return the error for a reference that matches several jobs, with those."""
+        rows = await self._archive.some([each for each, live in found.items() if live is None])
+        lines: list[str] = []
+        for each, live in list(found.items())[:MOST_NAMED]:
+            known = live if live is not None else rows.get(each)
+            lines.append(each if known is None else f"{each} ({known.name}, {known.state})")
+        others = " and others" if len(found) > MOST_NAMED else ""
+        return CommandError(
+            ErrorKind.AMBIGUOUS, f"{ref!r} matches several jobs: {', '.join(lines)}{others}; use the id"
+        )
+
+
+def _pending(state: State, job_id: JobId) -> PendingMember | None:
+    """Return a member that is not a separate job yet; None if there is no such member."""
+    if (found := pending_member(state, job_id)) is None:
+        return None
+    return PendingMember(*found, explain_member(state, *found))
+
+
+def _ended_unplaced(array: Job | Finished, member: JobId, event: MembersDropped) -> Finished:
+    """Return a member that ended before it was placed, as the archive would have it."""
+    why: Reason | None = event.why
+    if why is None and event.who != ITSELF:
+        why = CancelledBy(event.who)
+    elif why is None and event.state is JobState.TIMED_OUT:
+        why = PastDeadline()
+    return Finished(
+        job=member,
+        number=array.number,
+        name=array.name,
+        user=array.user,
+        project=project_of(array),
+        queue=array.queue if isinstance(array, Finished) else array.kind.queue,
+        priority=array.priority,
+        state=event.state,
+        submitted=array.submitted,
+        started=None,
+        finished=event.at,
+        cluster=None,
+        node=None,
+        attempt=1,
+        exit_code=None,
+        signal=None,
+        cost=0,
+        spec=array.spec,
+        shape=array.shape,
+        terms=array.terms,
+        why=None if why is None else encode_reason(why),
+        placed_why=None,
+        usage=(0, 0, 0),
+    )
 
 
 def _unknown(ref: str) -> CommandError:
@@ -143,15 +261,14 @@ def _unknown(ref: str) -> CommandError:
     return CommandError(ErrorKind.UNKNOWN, f"there is no job {ref[:80]!r}{short}; `spill ls` lists jobs")
 
 
-def _candidates(state: State, ref: str, project: str | None) -> Iterator[Job]:
-    """Yield jobs in the state that match by id prefix or name; members, named as their array, match by id alone."""
-    if len(ref) >= START:
-        yield from (state.jobs[each] for each in state.starting(ref))
-    array, dot, _ = ref.partition(".")
+def _starting(state: State, prefix: str) -> Iterator[Job]:
+    """Yield jobs in the state whose ids start with a prefix."""
+    if len(prefix) >= START:
+        yield from (state.jobs[each] for each in state.starting(prefix))
+    array, dot, _ = prefix.partition(".")
     if dot:
         members = state.members.get(JobId(array), ())
-        yield from (state.jobs[each] for each in members if each.startswith(ref))
-    yield from (state.jobs[each] for each in state.called(ref, project))
+        yield from (state.jobs[each] for each in members if each.startswith(prefix))
 
 
 def is_array(found: Found) -> bool:
@@ -161,15 +278,41 @@ def is_array(found: Found) -> bool:
     return isinstance(found, Job) and found.extra.members is not None
 
 
+async def ended_members(
+    loop: Loop, archive: Archive, array: Found, states: Collection[JobState]
+) -> ranges.Ranges:
+    """Return the indexes of the members of an array that ended in one of these states."""
+    # The state first. A member that is archived meanwhile is then in both, never in neither.
+    prefix = f"{id_of(array)}."
+    ended = await loop.scan(
+        lambda jobs: [
+            job.id
+            for job in jobs
+            if type(job.phase) is Ended and job.phase.state in states and job.id.startswith(prefix)
+        ]
+    )
+    found = set(map(_index, ended))
+    number = array.number if isinstance(array, Job | Finished) else array.array.number
+    for wanted in sorted(states):
+        before: tuple[int, str] | None = None
+        while True:
+            rows = await archive.list(
+                Query(state=wanted, number=number, members=True, before=before, limit=PAGE)
+            )
+            found.update(_index(row.job) for row in rows if "." in row.job)
+            if len(rows) < PAGE:
+                break
+            before = rows[-1].number, rows[-1].job
+    return ranges.merged(Range(index, index) for index in found)
+
+
+def _index(member: JobId) -> int:
+    return int(member.rpartition(".")[2])
+
+
 def is_index(text: str) -> bool:
     """Return whether a text can be the index of a member."""
     return text.isascii() and text.isdigit() and len(text) < 12
-
-
-def _ambiguous(ref: str, ids: list[str]) -> CommandError:
-    return CommandError(
-        ErrorKind.AMBIGUOUS, f"{ref!r} matches several jobs, such as {ids[0]} and {ids[1]}; use the id"
-    )
 
 
 def is_among(job: JobId, dropped: MembersDropped) -> bool:

@@ -12,6 +12,7 @@ from spillover.core.state import State
 from spillover.forms.jobs.reading import JobForm
 from spillover.model.ids import JobId, split_member
 from spillover.model.reasons import (
+    AfterArrays,
     AfterJobs,
     BehindOthers,
     KeptFor,
@@ -80,7 +81,7 @@ def pools_of(pools: list[PoolView], state: State, project: str | None) -> list[P
 def reason_within(reason: Reason | None, state: State, project: str | None) -> Reason | None:
     """Return a reason without ids of jobs of other projects; a dependency keeps its id, which the submitter chose."""
     match reason:
-        case AfterJobs(jobs) if any(_is_foreign(job, state, project) for job in jobs):
+        case AfterJobs(jobs) | AfterArrays(jobs) if any(_is_foreign(job, state, project) for job in jobs):
             return structs.replace(reason, names=())
         case BehindOthers(job) if _is_foreign(job, state, project):
             return BehindOthers(OTHER)

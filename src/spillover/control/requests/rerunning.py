@@ -8,7 +8,15 @@ from msgspec import structs
 from spillover.control.live.loop import Loop
 from spillover.control.live.specs import Specs
 from spillover.control.requests.files import JobFiles
-from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of, is_array, project_of
+from spillover.control.requests.lookup import (
+    Found,
+    Lookup,
+    PendingMember,
+    ended_members,
+    id_of,
+    is_array,
+    project_of,
+)
 from spillover.control.requests.rights import Rights
 from spillover.control.views.history import events_of
 from spillover.core.events import JobEnded, JobRequeued, JobState, JobSubmitted
@@ -18,18 +26,15 @@ from spillover.forms.jobs.meaning import AfterRef, JobForm
 from spillover.forms.jobs.options import merged
 from spillover.forms.jobs.reading import read_job, to_doc
 from spillover.forms.problems import BadForm
-from spillover.model import ranges
-from spillover.model.ids import JobId, split_member
-from spillover.model.job import JobSpec, On, Range
-from spillover.ports.archive import Archive, Finished, Query
+from spillover.model.ids import split_member
+from spillover.model.job import JobSpec, Range
+from spillover.ports.archive import Archive, Finished
 from spillover.ports.commands import CommandError, ErrorKind
 from spillover.ports.journal import Journal
 from spillover.wire.api import FieldProblem, Rerun
 
 FAILED: Final = frozenset({JobState.FAILED, JobState.TIMED_OUT})
 """States of members that are run again. Cancelled ones are not: somebody did not want them."""
-PAGE: Final = 2000
-"""Members to read from the archive at once."""
 _NAMED: Final = 3
 """Most missing inputs to name."""
 
@@ -160,42 +165,22 @@ class Rerunning:
 
     async def _failed(self, array: Found) -> tuple[Range, ...]:
         """Return the indexes of the members of an array that have failed."""
-        # The state first. A member that is archived meanwhile is then in both, never in neither.
-        prefix = f"{id_of(array)}."
-        ended = await self._loop.scan(
-            lambda jobs: [
-                job.id
-                for job in jobs
-                if type(job.phase) is Ended and job.phase.state in FAILED and job.id.startswith(prefix)
-            ]
-        )
-        failed = set(map(_index, ended))
-        number = array.number if isinstance(array, Job | Finished) else array.array.number
-        for wanted in sorted(FAILED):
-            before: tuple[int, str] | None = None
-            while True:
-                rows = await self._archive.list(
-                    Query(state=wanted, number=number, members=True, before=before, limit=PAGE)
-                )
-                failed.update(_index(row.job) for row in rows if "." in row.job)
-                if len(rows) < PAGE:
-                    break
-                before = rows[-1].number, rows[-1].job
-        return ranges.merged(Range(index, index) for index in failed)
+        return await ended_members(self._loop, self._archive, array, FAILED)
 
     async def _after(self, spec: JobSpec, names: dict[str, str]) -> AsyncIterator[AfterRef]:
         """Yield what a job waits for again: jobs of the same request, and jobs that have not ended."""
         for text in spec.after:
-            ref, _, on = text.partition(" ")
+            wanted = AfterRef.of(text)
+            ref = wanted.ref
             if ref in names or ref in names.values():
-                yield AfterRef(names.get(ref, ref), On(on))
+                yield structs.replace(wanted, ref=names.get(ref, ref))
                 continue
             try:
                 found = await self._lookup.find(ref)
             except CommandError:
                 continue  # it is gone, or its name now stands for several jobs
             if isinstance(found, Job) and type(found.phase) is not Ended:
-                yield AfterRef(found.id, On(on))
+                yield structs.replace(wanted, ref=found.id)
 
     async def _check_files(self, forms: Sequence[JobForm]) -> None:
         """Raise CommandError with one line for each job whose inputs are no longer stored."""
@@ -261,8 +246,4 @@ def _has_ended(found: Found) -> bool:
 
 
 def _state(found: Found) -> str:
-    return str(found.state) if isinstance(found, Job | Finished) else "QUEUED"
-
-
-def _index(member: JobId) -> int:
-    return int(member.rpartition(".")[2])
+    return str(found.state)

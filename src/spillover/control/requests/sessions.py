@@ -77,7 +77,7 @@ class Sessions:
             told = f"{name} is an array; name one of its members, such as {name}.1"
             raise CommandError(ErrorKind.INVALID, told)
         if not isinstance(found, Job) or not isinstance(found.phase, Running):
-            state = "QUEUED" if isinstance(found, PendingMember) else found.state
+            state = found.state
             raise CommandError(ErrorKind.CONFLICT, f"{name} does not run: it is {state}")
         cluster = found.phase.cluster
         if cluster in self._drivers:

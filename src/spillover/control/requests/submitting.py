@@ -11,20 +11,25 @@ from spillover.control.live.loop import TRIES, Loop
 from spillover.control.live.specs import Specs
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.limits import Gauge
-from spillover.control.requests.lookup import Lookup, PendingMember
+from spillover.control.requests.lookup import Lookup, PendingMember, ended_members
 from spillover.control.requests.starts import after, steps_for, time_for
 from spillover.control.requests.taking import Named, Taking
 from spillover.control.requests.whatif import on_snapshot
 from spillover.control.secrets.delivery import SecretDelivery
 from spillover.core.deciders.submissions import key_taken
+from spillover.core.events import JobState
 from spillover.core.proposals import Dependency, NewJob, Refusal, RefusalKind, Submit, Submitted
+from spillover.core.records.jobs import Job
 from spillover.deciding.expected import StartRange, starts_if_submitted
 from spillover.deciding.explain.feasibility import Feasibility, TooLarge
 from spillover.deciding.whatif import Snapshot, Trial, try_jobs
 from spillover.forms.jobs.likeness import command_of, says_what
+from spillover.forms.jobs.meaning import AfterRef
 from spillover.forms.jobs.reading import JobForm
-from spillover.model.ids import ID_BITS, JobId, job_id
-from spillover.model.job import JobSpec, On, Shape, Terms
+from spillover.model import ranges
+from spillover.model.ids import ID_BITS, JobId, job_id, split_member
+from spillover.model.job import JobSpec, On, Range, Shape, Terms
+from spillover.model.ranges import Ranges
 from spillover.model.reasons import GangTooBig, NoSuchLevel, TooBig, TooBigInside
 from spillover.model.units import SECOND, format_duration, format_moment
 from spillover.ports.archive import Archive, Finished, ProjectKey
@@ -250,9 +255,9 @@ class Submitting:
         )
         return FieldProblem("spec.deadline", message)
 
-    async def dependency(self, ref: str, on: On) -> Dependency:
-        """Return the job that an `after` refers to."""
-        return await self._dependency(ref, {}, on)
+    async def dependency(self, wanted: AfterRef, array: Ranges) -> Dependency:
+        """Return the job that an `after` of a job refers to; `array` has the members of that job."""
+        return await self._dependency(wanted, {}, array)
 
     async def _proposal(
         self, forms: Sequence[JobForm], user: str, blobs: dict[bytes, bytes], trace: str = ""
@@ -340,10 +345,11 @@ class Submitting:
         after: list[Dependency] = []
         for place, wanted in enumerate(form.after):
             try:
-                after.append(await self._dependency(wanted.ref, names, wanted.on))
+                after.append(await self._dependency(wanted, names, form.spec.array))
             except CommandError as error:
                 message = f"{form.spec.name}: {error.message}"
-                problems.append(FieldProblem(f"jobs[{draft.at}].spec.after[{place}].job", message))
+                where = "members" if error.kind is ErrorKind.INVALID else "job"
+                problems.append(FieldProblem(f"jobs[{draft.at}].spec.after[{place}].{where}", message))
         if not draft.spec.taken:
             return draft, tuple(after)
         found = await Taking(self._lookup, self._specs).resolved(draft.spec, names)
@@ -360,22 +366,59 @@ class Submitting:
             return spec
         return structs.replace(spec, terms=structs.replace(spec.terms, lost_after=self._lost_after))
 
-    async def _dependency(self, ref: str, names: dict[str, list[Named]], on: On) -> Dependency:
+    async def _dependency(self, wanted: AfterRef, names: dict[str, list[Named]], array: Ranges) -> Dependency:
         """Return the job that an `after` refers to: in the same submission first, then any job."""
+        ref, on, found = wanted.ref, wanted.on, None
         same = names.get(ref, [])
         if len(same) > 1:
             raise CommandError(ErrorKind.AMBIGUOUS, f"{ref!r} names {len(same)} jobs of this submission")
         if same:
-            return structs.replace(same[0].job, on=on)
-        found = await self._lookup.find(ref)
-        if isinstance(found, Finished):
-            return Dependency(found.job, on, found.state == "SUCCEEDED")
+            job = structs.replace(same[0].job, on=on)
+            if not wanted.same:
+                return job
+            if job.succeeded is None and not await self._lookup.knows(job.job):
+                _check_members(ref, same[0].array, array)
+                return structs.replace(job, same=True)
+            found = await self._lookup.find(job.job)  # there already, under its key
+        found = await self._lookup.find(ref) if found is None else found
         if isinstance(found, PendingMember):
             raise CommandError(
                 ErrorKind.CONFLICT,
                 f"{found.id} has not been placed yet; run after its array {found.array.id} instead",
             )
-        return Dependency(found.id, on)
+        job = (
+            Dependency(found.job, on, found.state == "SUCCEEDED")
+            if isinstance(found, Finished)
+            else Dependency(found.id, on)
+        )
+        return await self._by_member(ref, job, found, array) if wanted.same else job
+
+    async def _by_member(self, ref: str, job: Dependency, found: Job | Finished, array: Ranges) -> Dependency:
+        """Return a dependency on each member of an array, with what is known about those that have ended."""
+        spec = (await self._specs.get([found.spec])).get(found.spec)
+        if spec is None:
+            raise CommandError(ErrorKind.CONFLICT, f"{job.job}: its spec is no longer stored")
+        _check_members(ref, spec.array, array)
+        job = structs.replace(job, same=True)
+        ended = spec.array
+        if isinstance(found, Job) and (members := found.extra.members) is not None:
+            if not members.ended:
+                return job
+            placed = [split_member(each) for each in self._loop.state.members.get(found.id, ())]
+            going = ranges.merged(Range(each[1], each[1]) for each in placed if each is not None)
+            ended = ranges.outside(spec.array, [members.unplaced, going])
+        well = await ended_members(self._loop, self._archive, found, {JobState.SUCCEEDED})
+        return structs.replace(job, ended=ended, well=well)
+
+
+def _check_members(ref: str, other: Ranges, own: Ranges) -> None:
+    """Raise CommandError if another job does not have the members that those of an array would wait for."""
+    if not other:
+        told = f"{ref} is not an array; remove `members`"
+        raise CommandError(ErrorKind.INVALID, told)
+    if missing := ranges.minus(own, other):
+        told = f"{ref} has no member {missing[0].first}; write `members: all`, or the same indexes"
+        raise CommandError(ErrorKind.INVALID, told)
 
 
 def _advice(reason: TooLarge, shape: Shape) -> tuple[str, str]:
@@ -398,7 +441,11 @@ def _advice(reason: TooLarge, shape: Shape) -> tuple[str, str]:
 
 def _signature(digest: bytes, form: JobForm) -> bytes:
     """Return what distinguishes two submissions under one key."""
-    return digest + encode_value([(wanted.ref, wanted.on.value) for wanted in form.after])
+    after = [
+        (wanted.ref, wanted.on.value, "same") if wanted.same else (wanted.ref, wanted.on.value)
+        for wanted in form.after
+    ]
+    return digest + encode_value(after)
 
 
 def _same(row: Finished, form: JobForm, signature: bytes) -> str:

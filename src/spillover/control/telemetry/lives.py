@@ -309,8 +309,8 @@ def _whole(job: Job, event: JobEnded, place: Place, last: _Attempt | None) -> Sp
         attributes["spillover.tasks"] = len(last.nodes) if last is not None else job.kind.shape.tasks
     if (members := job.extra.members) is not None:
         attributes["spillover.members"] = members.size
-        if members.pending:
-            attributes["spillover.members.never_started"] = ranges.size(members.pending)
+        if unplaced := members.unplaced:
+            attributes["spillover.members.never_started"] = ranges.size(unplaced)
     links: tuple[tuple[str, str], ...] = ()
     if place.array is not None:
         attributes["spillover.array.id"] = place.array

@@ -89,7 +89,7 @@ class Watching:
         """Return the current state of a job."""
         match found:
             case PendingMember(array):
-                return JobChange(revision, array.submitted, found.id, array.state, array.attempt)
+                return JobChange(revision, array.submitted, found.id, found.state, array.attempt)
             case Finished():
                 why = None if found.why is None else reason_view(decode_reason(found.why))
                 return JobChange(

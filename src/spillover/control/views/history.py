@@ -9,7 +9,9 @@ import msgspec
 from spillover.control.live.loop import Loop
 from spillover.control.live.subscribers import Subscription
 from spillover.control.requests.projects import OwnHistory
-from spillover.core.events import AnyEvent, Decided
+from spillover.core.events import AnyEvent, Decided, MembersDropped
+from spillover.model import ranges
+from spillover.model.ids import JobId
 from spillover.model.units import format_time
 from spillover.ports.commands import ALL_EVENTS, EventFilter
 from spillover.ports.journal import Journal, Stored, mark_of
@@ -65,6 +67,14 @@ async def events_of(loop: Loop, journal: Journal, job: str) -> AsyncIterator[Any
     async for stored in journal.tail(indexed):
         if job in (event := decode_event(stored.event)).about():
             yield event
+
+
+async def dropped_member(loop: Loop, journal: Journal, array: JobId, index: int) -> MembersDropped | None:
+    """Return the event by which a member of an array ended before it was placed; None if history has none."""
+    async for event in events_of(loop, journal, array):
+        if isinstance(event, MembersDropped) and ranges.contains(event.members, index):
+            return event
+    return None
 
 
 def _subscribed(loop: Loop, job: str | None, own: OwnHistory | None) -> AbstractContextManager[Subscription]:

@@ -259,6 +259,7 @@ def array_view(state: State, job: Job) -> ArrayView | None:
     waiting = JobState.HELD if job.state is JobState.HELD else JobState.QUEUED
     counts = Counter[str](members.ended)
     counts[waiting] += ranges.size(members.pending)
+    counts[JobState.HELD] += ranges.size(members.blocked)
     counts.update(state.jobs[each].state for each in state.members.get(job.id, ()))
     return ArrayView(members.size, {each: count for each, count in counts.items() if count})
 
@@ -319,15 +320,20 @@ def why_view(
     cluster_reason: Callable[[Job], Reason | None] | None = None,
     problem: Callable[[str], str | None] | None = None,
     member: int | None = None,
+    waits: Reason | None = None,
 ) -> WhyView:
     """Return everything about why a job is in its state; hide ids of other projects if a project is given.
 
-    `member` is the index of a pending member, if the job is an array and the answer is about that member.
+    `member` is the index of a pending member, if the job is an array and the answer is about that member, and `waits`
+    what that one waits for besides its array.
 
     `cluster_reason` returns the cluster's reason why a placed job does not start, or why a stopping one still exists.
     `problem` returns why a cluster sends no reports.
     """
     said = explain(engine, job)
+    state = job.state
+    if waits is not None:
+        said, state = msgspec.structs.replace(said, reason=waits, spills_at=None), JobState.HELD
     reason = said.reason
     if cluster_reason is not None and (reason is None or type(reason) is Stopping):
         reason = cluster_reason(job) or reason
@@ -340,7 +346,7 @@ def why_view(
             ranges.minus(members.pending, (Range(0, member - 1),) if member else ())
         )
         said = msgspec.structs.replace(said, ahead=said.ahead + earlier)
-    waits = job.state in {JobState.QUEUED, JobState.HELD}
+    is_waiting = job.state in {JobState.QUEUED, JobState.HELD}
     ahead = is_prefetched(engine.state, job)
     latest = engine.state.latest(job)
     if ahead and latest is not None and job.due is None and latest < FOREVER:
@@ -349,16 +355,17 @@ def why_view(
     costs = costs_of(engine, job, said.estimate.runtime)
     return WhyView(
         id=called,
-        state=job.state,
+        state=state,
         reason=reason_view(said.reason),
         sentence=_with_note(
-            sentence(job, said, now, ahead=ahead, called=called), note_of(engine.index, job, now)
+            sentence(job, said, now, ahead=ahead, called=called, held=state is JobState.HELD),
+            note_of(engine.index, job, now),
         ),
-        waiting_since=format_time(job.waiting_since) if waits else None,
-        waited_s=job.waited(now) / SECOND if waits else None,
+        waiting_since=format_time(job.waiting_since) if is_waiting else None,
+        waited_s=job.waited(now) / SECOND if is_waiting else None,
         spills_at=when(said.spills_at),
         spills_in_s=None if spills_in is None else spills_in / SECOND,
-        ahead=said.ahead if job.state is JobState.QUEUED else None,
+        ahead=said.ahead if state is JobState.QUEUED else None,
         more_ahead=said.more_ahead,
         estimate_s=said.estimate.runtime / SECOND,
         estimate_from=said.estimate.source,
@@ -393,7 +400,9 @@ def _with_note(text: str, note: str) -> str:
     return f"{text}; {note}" if note else text
 
 
-def sentence(job: Job, said: Explanation, now: int, *, ahead: bool = False, called: str = "") -> str:  # noqa: PLR0911 - one sentence for each phase
+def sentence(  # noqa: PLR0911 - one sentence for each phase
+    job: Job, said: Explanation, now: int, *, ahead: bool = False, called: str = "", held: bool = False
+) -> str:
     """Return the explanation as one sentence; `called` is the id of a pending member, if it is about that."""
     phase = job.phase
     if isinstance(phase, Placed) and ahead and said.reason is None:
@@ -418,7 +427,7 @@ def sentence(job: Job, said: Explanation, now: int, *, ahead: bool = False, call
     text = f"{called or job.id} has waited {format_duration(job.waited(now))}: {said.reason}"
     if said.reason is not None and said.reason.never:
         return text + f"; {_never(said.reason)}"
-    if job.state is JobState.HELD:
+    if held or job.state is JobState.HELD:
         return text
     more = " or more" if said.more_ahead else ""
     text += f"; {said.ahead}{more} job{'s are' if said.ahead != 1 else ' is'} ahead of it"

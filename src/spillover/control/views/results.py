@@ -149,7 +149,7 @@ def _ended(state: State, array: JobId, members: Ranges, limit: int) -> list[JobI
     """Return the first requested members that have ended."""
     known = state.jobs.get(array)
     if known is not None and known.extra.members is not None:
-        members = ranges.minus(members, known.extra.members.pending)
+        members = ranges.minus(members, known.extra.members.unplaced)
         going = sorted(int(each.rpartition(".")[2]) for each in state.members.get(array, ()))
         members = ranges.minus(members, tuple(Range(index, index) for index in going))
     found: list[JobId] = []

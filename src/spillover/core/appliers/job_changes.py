@@ -2,10 +2,12 @@
 
 from msgspec.structs import replace
 
+from spillover.core.appliers.arrays import note_member
 from spillover.core.appliers.queue import enter_queue, expected_of, job_of, leave_queue, live_of
 from spillover.core.events import JobChanged
 from spillover.core.records.jobs import NO_EXTRA, Extra, Job, Queued, Running, Waiting
 from spillover.core.state import State
+from spillover.model import ranges
 
 
 def changed(state: State, event: JobChanged) -> None:
@@ -35,6 +37,7 @@ def changed(state: State, event: JobChanged) -> None:
     _extra(state, job, event)
     if event.held:
         job.phase = Waiting(None)
+        note_member(state, job)
     elif queued and event.again:
         enter_queue(state, job)
 
@@ -64,6 +67,13 @@ def _extra(state: State, job: Job, event: JobChanged) -> None:
         for each in job.extra.after:
             state.no_longer_waits(job.id, each.job)
         job.extra.after = event.after
+        if (members := job.extra.members) is not None and (members.after or event.after_members):
+            for waited in members.after:
+                state.no_longer_wait_for_members(job.id, waited.job)
+            unplaced = members.unplaced
+            members.after = event.after_members
+            members.pending = ranges.outside(unplaced, [each.members for each in event.after_members])
+            state.wait_for_members(job.id, event.after_members)
         for each in event.after:
             state.waiters.setdefault(each.job, {})[job.id] = None
     if "throttle" in event.changed and job.extra.members is not None:

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from spillover.core.appliers import machines, money
-from spillover.core.appliers.arrays import count_ended
+from spillover.core.appliers.arrays import count_ended, note_member
 from spillover.core.appliers.queue import (
     count_wait,
     enter_queue,
@@ -71,7 +71,10 @@ def submitted(state: State, event: JobSubmitted) -> None:
     """Add a job; queue it at once unless it is held or must wait for a time or for other jobs."""
     members = None
     if event.array:
-        members = Members(ranges.size(event.array), event.array, most=event.throttle)
+        pending = ranges.outside(event.array, [each.members for each in event.after_members])
+        size = ranges.size(event.array)
+        members = Members(size, pending, most=event.throttle, after=event.after_members)
+        state.wait_for_members(event.job, event.after_members)
     extra = NO_EXTRA
     if (
         event.after
@@ -124,6 +127,8 @@ def submitted(state: State, event: JobSubmitted) -> None:
         state.waiters.setdefault(wanted.job, {})[job.id] = None
     if event.held:
         job.phase = Waiting(job.user)
+    elif job.waits_for_members:
+        pass
     elif not event.after and (event.not_before is None or event.not_before <= event.at):
         enter_queue(state, job)
 
@@ -420,6 +425,7 @@ def held(state: State, event: JobHeld) -> None:
     job = job_of(state, event.job, event)
     leave_queue(state, job)
     job.phase = Waiting(event.who or None)
+    note_member(state, job)
 
 
 def released(state: State, event: JobReleased) -> None:
@@ -427,6 +433,8 @@ def released(state: State, event: JobReleased) -> None:
     job = job_of(state, event.job, event)
     job.arrived = state.steady(event.at)
     enter_queue(state, job)
+    if state.waiting_members:
+        note_member(state, job)
 
 
 def dependency_ended(state: State, event: DependencyEnded) -> None:
@@ -466,6 +474,11 @@ def _settle(state: State, job: Job, event: JobEnded) -> None:
         state.no_longer_waits(job.id, wanted.job)
     if job.extra.after:
         job.extra.after = ()
+    members = job.extra.members
+    if members is not None and members.after:
+        for each in members.after:
+            state.no_longer_wait_for_members(job.id, each.job)
+        members.after = ()
 
 
 def _end_tasks(gang: Gang, event: JobEnded) -> None:

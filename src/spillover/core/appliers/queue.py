@@ -35,7 +35,7 @@ def live_of(job: Job) -> int:
     """Return how many live jobs a record stands for: 1, or the pending members of an array; 0 if it has ended."""
     members = job.extra.members
     if members is not None:
-        return ranges.size(members.pending)
+        return ranges.size(members.unplaced)
     return 0 if type(job.phase) is Ended else 1
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from spillover.core.deciders.arrays import members_of
 from spillover.core.deciders.endings import (
     drop_members,
     drop_pending,
@@ -22,7 +23,7 @@ from spillover.core.events import (
     Stop,
 )
 from spillover.core.proposals import Act, Change, Changed, Done, Refusal, RefusalKind, Reply, SetPriority
-from spillover.core.records.jobs import Ended, Job, Placed, Queued, Running, Waiting
+from spillover.core.records.jobs import Ended, Job, Placed, Queued, Running, Spread, Waiting
 from spillover.core.state import State
 from spillover.model import ranges
 from spillover.model.ids import JobId, split_member
@@ -127,7 +128,7 @@ def pending_member(state: State, job: JobId) -> tuple[Job, int] | None:
     array = state.jobs.get(member[0]) if member is not None else None
     if member is None or array is None or array.extra.members is None:
         return None
-    return (array, member[1]) if ranges.contains(array.extra.members.pending, member[1]) else None
+    return (array, member[1]) if ranges.contains(array.extra.members.unplaced, member[1]) else None
 
 
 def set_priority(state: State, proposal: SetPriority, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -183,27 +184,35 @@ def _stop_array(
     return events, endings or end_of_dropped(array, now, ended, reason)
 
 
-def members_of(state: State, array: Job) -> list[Job]:
-    """Return the live members of an array, lowest index first."""
-    found = [state.jobs[member] for member in state.members.get(array.id, ())]
-    return sorted(found, key=lambda job: (len(job.id), job.id))
-
-
 def _hold(state: State, job: Job, now: int, who: str) -> list[AnyEvent] | Refusal:
-    del state
-    if type(job.phase) is Waiting and job.phase.by is not None:
+    if type(job.phase) is Spread:  # members that came back to the queue
+        waits = [each for each in members_of(state, job) if isinstance(each.phase, Queued | Waiting)]
+        if waits:
+            return [JobHeld(each.id, now, who) for each in waits if not _is_held(each)]
+    if _is_held(job):
         return []
     if not isinstance(job.phase, Queued | Waiting):
         return Refusal(RefusalKind.CONFLICT, f"{job.id} is {job.state}; only a waiting job can be held")
     return [JobHeld(job.id, now, who)]
 
 
+def _is_held(job: Job) -> bool:
+    """Return whether a person holds a job."""
+    return type(job.phase) is Waiting and job.phase.by is not None
+
+
 def _release(state: State, job: Job, now: int, who: str) -> list[AnyEvent] | Refusal:
-    del state
+    if type(job.phase) is Spread and (waits := [each for each in members_of(state, job) if _is_held(each)]):
+        return [JobReleased(each.id, now, who) for each in waits]
+    member = split_member(job.id)
+    array = None if member is None else state.jobs.get(member[0])
+    if array is not None and _is_held(array) and type(job.phase) is Waiting:
+        return Refusal(RefusalKind.CONFLICT, f"{job.id} is held with its array; release {array.id} instead")
     if type(job.phase) is not Waiting:
         return Refusal(RefusalKind.CONFLICT, f"{job.id} is {job.state}; only a held job can be released")
     not_before = job.extra.not_before
-    if job.extra.after or job.throttled or (not_before is not None and not_before > now):
+    without = member is not None and job.phase.by is None  # it waits for other members
+    if without or job.extra.after or job.waits_for_members or (not_before is not None and not_before > now):
         if job.phase.by is None:
             return Refusal(
                 RefusalKind.CONFLICT, f"{job.id} has no hold to release; `spill why` shows what it waits for"

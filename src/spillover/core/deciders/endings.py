@@ -1,6 +1,6 @@
 """Decides how a job ends, and what that means for its array and for dependent jobs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from spillover.core.events import (
     AnyEvent,
@@ -9,14 +9,15 @@ from spillover.core.events import (
     JobReleased,
     JobState,
     MembersDropped,
+    MembersFreed,
     Usage,
 )
-from spillover.core.records.jobs import Job, Running, Waiting
+from spillover.core.records.jobs import Job, Members, Running, Waiting
 from spillover.core.state import State
 from spillover.model import ranges
 from spillover.model.cluster import OWNED, cost_of_job
-from spillover.model.ids import JobId, split_member
-from spillover.model.job import WALLTIME_SLACK
+from spillover.model.ids import JobId, member_id, split_member
+from spillover.model.job import WALLTIME_SLACK, Range
 from spillover.model.reasons import (
     CancelledBy,
     DependencyFailed,
@@ -60,57 +61,177 @@ def finish(
     state: State, endings: Iterable[JobEnded], now: int, before: Iterable[AnyEvent] = ()
 ) -> list[AnyEvent]:
     """Return earlier events, the endings, and what follows: arrays that end, jobs that are released or cancelled."""
-    events: list[AnyEvent] = list(before)
-    endings = list(endings)
-    dropped = {event.array: event for event in events if type(event) is MembersDropped}
-    after: dict[JobId, list[JobId]] = {}
-    """The remaining dependencies of each job, after these events."""
-    live: dict[JobId, int] = {}
-    """The number of live members of each array, after these events."""
-    spent: dict[JobId, int] = {}
-    """The cost of each array, after these events."""
-    ended: dict[JobId, list[JobState]] = {}
-    """The end states of members of each array in these events."""
-    over: dict[JobId, None] = {}
-    todo = list(reversed(endings))
-    doomed = {ending.job: None for ending in todo}
-    """Jobs whose end is decided, here or before."""
-    # An ending may cause others: of its array, and of jobs that need its success. Follow them until none is left.
-    while todo:
-        ending = todo.pop()
-        if ending.job in over:
-            continue
-        over[ending.job] = None
-        events.append(ending)
-        member = split_member(ending.job)
-        if member is not None and (array := state.jobs.get(member[0])) is not None:
-            live[array.id] = live.get(array.id, _live(array)) - 1
-            spent[array.id] = spent.get(array.id, array.cost) + ending.cost
-            ended.setdefault(array.id, []).append(ending.state)
-            given_up = dropped.get(array.id)
-            if live[array.id] == 0 and not _pending(array, given_up):
-                counts = _counts(array, ended[array.id], given_up)
-                todo.append(_end_of_array(array, now, counts, spent[array.id], ending.why))
-            elif _most(array) == live[array.id] + 1 and _waits_for_members(array, given_up):
-                events.append(JobReleased(array.id, now, ITSELF))
-        for waiter in state.waiters.get(ending.job, ()):
-            job = state.jobs[waiter]
-            if waiter in doomed:
-                continue
-            wanted = next(each for each in job.extra.after if each.job == ending.job)
-            succeeded = ending.state is JobState.SUCCEEDED
-            if not wanted.on.met(succeeded=succeeded):
-                doomed[waiter] = None
-                why = unmet(ending.job, succeeded=succeeded)
-                events += drop_pending(job, now, JobState.CANCELLED, ITSELF, dropped.get(waiter))
-                todo.append(end_unplaced(waiter, job.attempt, job.seq, now, JobState.CANCELLED, why))
-                continue
-            events.append(DependencyEnded(waiter, ending.job))
-            left = after.setdefault(waiter, [each.job for each in job.extra.after])
-            left.remove(ending.job)
-            if not left and may_queue(job, now):
-                events.append(JobReleased(waiter, now, ITSELF))
+    events = list(before)
+    _Following(state, now, events).end(
+        list(endings), [each for each in events if type(each) is MembersDropped]
+    )
     return events
+
+
+class _Array:
+    """What events leave of an array."""
+
+    def __init__(self, array: Job, members: Members) -> None:
+        self.pending = members.pending
+        self.waits = {each.job: each.members for each in members.after}
+        """For each array that members wait for, those members."""
+        self.live = members.live
+        self.cost = array.cost
+        self.counts = dict(members.ended)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of its members have ended."""
+        return not (self.live or self.pending or any(self.waits.values()))
+
+    def count(self, state: JobState, members: int) -> None:
+        """Count members that ended."""
+        self.counts[state] = self.counts.get(state, 0) + members
+
+    def drop(self, event: MembersDropped) -> None:
+        """Follow the end of members that were not placed."""
+        self.pending = ranges.minus(self.pending, event.members)
+        self.waits = {job: ranges.minus(still, event.members) for job, still in self.waits.items()}
+        self.count(event.state, ranges.size(event.members))
+
+    def free(self, on: JobId, members: ranges.Ranges) -> bool:
+        """Let members wait no longer for another array; return whether some of them wait for none now."""
+        self.waits[on] = ranges.minus(self.waits[on], members)
+        free = ranges.outside(members, self.waits.values())
+        self.pending = ranges.union(self.pending, free)
+        return bool(free)
+
+
+class _Following:
+    """Finds what follows from endings, until nothing more does."""
+
+    # An ending may cause others: of its array, of members of other arrays, and of jobs that need its success.
+
+    def __init__(self, state: State, now: int, events: list[AnyEvent]) -> None:
+        self._state = state
+        self._now = now
+        self._events = events
+        self._arrays: dict[JobId, _Array] = {}
+        self._after: dict[JobId, list[JobId]] = {}
+        """The remaining dependencies of each job, after these events."""
+        self._over: dict[JobId, None] = {}
+        self._doomed: dict[JobId, None] = {}
+        """Jobs whose end is decided, here or before."""
+        self._released: dict[JobId, None] = {}
+        self._todo: list[JobEnded] = []
+
+    def end(self, endings: Sequence[JobEnded], dropped: Sequence[MembersDropped]) -> None:
+        """Follow endings, and those of members that are dropped besides."""
+        self._doomed |= {ending.job: None for ending in endings}
+        for event in dropped:
+            self._array(self._state.jobs[event.array]).drop(event)
+        for event in dropped:
+            self._followed(event)
+        self._todo += reversed(endings)
+        while self._todo:
+            ending = self._todo.pop()
+            if ending.job in self._over:
+                continue
+            self._over[ending.job] = None
+            self._events.append(ending)
+            if (member := split_member(ending.job)) is not None:
+                self._member_ended(ending, *member)
+            for waiter in self._state.waiters.get(ending.job, ()):
+                if waiter not in self._doomed:
+                    self._dependency_ended(self._state.jobs[waiter], ending)
+
+    def _array(self, array: Job) -> _Array:
+        """Return what is left of an array."""
+        if (found := self._arrays.get(array.id)) is None:
+            members = array.extra.members
+            found = self._arrays[array.id] = _Array(array, Members(0, ()) if members is None else members)
+        return found
+
+    def _member_ended(self, ending: JobEnded, array_id: JobId, index: int) -> None:
+        """Follow the end of a member: its array may end or go on, and so may members of others with its index."""
+        array = self._state.jobs.get(array_id)
+        if array is None:
+            return
+        found = self._array(array)
+        found.live -= 1
+        found.cost += ending.cost
+        found.count(ending.state, 1)
+        if found.is_over:
+            self._doomed[array.id] = None
+            self._todo.append(_end_of_array(array, self._now, found.counts, found.cost, ending.why))
+        elif _most(array) == found.live + 1 and found.pending and _waits_alone(array):
+            self._release(array)
+        if array.id in self._state.member_waiters:
+            succeeded = ending.state is JobState.SUCCEEDED
+            self._members_ended(array, (Range(index, index),), ending.job, succeeded=succeeded)
+
+    def _drop(self, event: MembersDropped) -> None:
+        """Drop members, and follow that."""
+        self._events.append(event)
+        self._array(self._state.jobs[event.array]).drop(event)
+        self._followed(event)
+
+    def _followed(self, event: MembersDropped) -> None:
+        """Follow the end of members that were not placed."""
+        array = self._state.jobs[event.array]
+        if array.id in self._state.member_waiters:
+            which = event.members[0]
+            one = member_id(array.id, which.first) if ranges.size(event.members) == 1 else array.id
+            self._members_ended(array, event.members, one, succeeded=event.state is JobState.SUCCEEDED)
+
+    def _members_ended(self, array: Job, members: ranges.Ranges, named: JobId, *, succeeded: bool) -> None:
+        """Let members of other arrays wait no longer for these, or drop them."""
+        for each in tuple(self._state.member_waiters.get(array.id, ())):
+            waiter = self._state.jobs[each]
+            if each in self._doomed or waiter.extra.members is None:
+                continue
+            found = self._array(waiter)
+            part = ranges.common(found.waits.get(array.id, ()), members)
+            if not part:
+                continue
+            on = next(one.on for one in waiter.extra.members.after if one.job == array.id)
+            if on.met(succeeded=succeeded):
+                self._events.append(MembersFreed(each, self._now, array.id, part))
+                if found.free(array.id, part) and type(waiter.phase) is Waiting:
+                    left = self._after.get(each, waiter.extra.after)
+                    if not left and _may_go_on(waiter, self._now) and not 0 < _most(waiter) <= found.live:
+                        self._release(waiter)
+                continue
+            why = unmet(named if ranges.size(part) == 1 else array.id, succeeded=succeeded)
+            self._drop(MembersDropped(each, self._now, part, JobState.CANCELLED, ITSELF, why))
+            if found.is_over:
+                self._doomed[each] = None
+                self._todo.append(_end_of_array(waiter, self._now, found.counts, found.cost, why))
+
+    def _dependency_ended(self, job: Job, ending: JobEnded) -> None:
+        """Follow the end of a job that another one waits for as a whole."""
+        wanted = next(each for each in job.extra.after if each.job == ending.job)
+        succeeded = ending.state is JobState.SUCCEEDED
+        if not wanted.on.met(succeeded=succeeded):
+            self._doomed[job.id] = None
+            why = unmet(ending.job, succeeded=succeeded)
+            left = self._array(job)
+            unplaced = ranges.union(
+                left.pending, ranges.merged(part for each in left.waits.values() for part in each)
+            )
+            if unplaced:
+                self._drop(MembersDropped(job.id, self._now, unplaced, JobState.CANCELLED, ITSELF))
+            self._todo.append(end_unplaced(job.id, job.attempt, job.seq, self._now, JobState.CANCELLED, why))
+            return
+        self._events.append(DependencyEnded(job.id, ending.job))
+        left_of = self._after.setdefault(job.id, [each.job for each in job.extra.after])
+        left_of.remove(ending.job)
+        if left_of or not _may_go_on(job, self._now):
+            return
+        found = self._array(job)
+        if job.extra.members is None or (found.pending and not 0 < _most(job) <= found.live):
+            self._release(job)
+
+    def _release(self, job: Job) -> None:
+        """Let a job join the queue, once."""
+        if job.id not in self._released:
+            self._released[job.id] = None
+            self._events.append(JobReleased(job.id, self._now, ITSELF))
 
 
 def unmet(job: JobId, *, succeeded: bool) -> Reason:
@@ -120,25 +241,28 @@ def unmet(job: JobId, *, succeeded: bool) -> Reason:
 
 def may_queue(job: Job, now: int) -> bool:
     """Return whether a waiting job has no hold and its time has come; dependencies are checked separately."""
+    return _may_go_on(job, now) and not job.waits_for_members
+
+
+def _may_go_on(job: Job, now: int) -> bool:
+    """Return whether a waiting job has no hold and its time has come, if it waits for no member."""
     not_before = job.extra.not_before
-    if type(job.phase) is not Waiting or job.phase.by is not None or job.throttled:
+    if type(job.phase) is not Waiting or job.phase.by is not None:
         return False
     return not_before is None or not_before <= now
 
 
-def _waits_for_members(array: Job, dropped: MembersDropped | None) -> bool:
+def _waits_alone(array: Job) -> bool:
     """Return whether only the end of a member keeps the rest of an array from the queue."""
-    return type(array.phase) is Waiting and array.phase.by is None and _pending(array, dropped) > 0
+    return type(array.phase) is Waiting and array.phase.by is None
 
 
-def drop_pending(
-    job: Job, now: int, ended: JobState, who: str, dropped: MembersDropped | None = None
-) -> list[AnyEvent]:
-    """Drop all pending members of an array, except those dropped before."""
+def drop_pending(job: Job, now: int, ended: JobState, who: str) -> list[AnyEvent]:
+    """Drop all pending members of an array."""
     if job.extra.members is None:
         return []
-    pending = ranges.minus(job.extra.members.pending, dropped.members if dropped is not None else ())
-    return [MembersDropped(job.id, now, pending, ended, who)] if pending else []
+    unplaced = job.extra.members.unplaced
+    return [MembersDropped(job.id, now, unplaced, ended, who)] if unplaced else []
 
 
 def end_of_dropped(array: Job, now: int, ended: JobState, why: Reason) -> list[JobEnded]:
@@ -153,20 +277,13 @@ def drop_members(
 ) -> tuple[MembersDropped, list[JobEnded]]:
     """Cancel some pending members of an array, and end the array if nothing of it is left."""
     dropped = MembersDropped(array.id, now, members, JobState.CANCELLED, who)
-    if _live(array) or _pending(array, dropped):
+    if array.extra.members is None:
         return dropped, []
-    why = CancelledBy(who)
-    return dropped, [_end_of_array(array, now, _counts(array, [], dropped), array.cost, why)]
-
-
-def _counts(array: Job, last: list[JobState], dropped: MembersDropped | None) -> dict[JobState, int]:
-    """Count the end states of the members of an array, including the last ones and the dropped ones."""
-    counts = dict(array.extra.members.ended) if array.extra.members is not None else {}
-    for state in last:
-        counts[state] = counts.get(state, 0) + 1
-    if dropped is not None:
-        counts[dropped.state] = counts.get(dropped.state, 0) + ranges.size(dropped.members)
-    return counts
+    left = _Array(array, array.extra.members)
+    left.drop(dropped)
+    if not left.is_over:
+        return dropped, []
+    return dropped, [_end_of_array(array, now, left.counts, array.cost, CancelledBy(who))]
 
 
 def _end_of_array(
@@ -190,12 +307,3 @@ def _live(array: Job) -> int:
 def _most(array: Job) -> int:
     """Return how many members of an array may be live at a time; 0 is all."""
     return array.extra.members.most if array.extra.members is not None else 0
-
-
-def _pending(array: Job, dropped: MembersDropped | None) -> int:
-    """Return how many members are pending after some were dropped."""
-    if array.extra.members is None:
-        return 0
-    return ranges.size(array.extra.members.pending) - (
-        ranges.size(dropped.members) if dropped is not None else 0
-    )

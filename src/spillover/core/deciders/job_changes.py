@@ -9,10 +9,11 @@ from spillover.core.deciders.submissions import crowded, not_reserved, unended
 from spillover.core.events import AnyEvent, JobChanged, JobReleased, JobReprioritised
 from spillover.core.learned.runtimes import predict
 from spillover.core.proposals import ChangeJob, Dependency, Done, NewJob, Refusal, RefusalKind, Reply
-from spillover.core.records.jobs import Ended, Job, Placed, Queued, Running, Spread, Waiting
+from spillover.core.records.jobs import NO_EXTRA, Ended, Job, Placed, Queued, Running, Spread, Waiting
 from spillover.core.state import State
+from spillover.model import ranges
 from spillover.model.ids import JobId, split_member
-from spillover.model.job import After, JobSpec, Shape
+from spillover.model.job import After, AfterMembers, JobSpec, Shape
 from spillover.model.units import format_duration, format_moment
 
 _SIZED = frozenset({"queue", "resources", "walltime", "estimate"})
@@ -36,13 +37,14 @@ def change_job(state: State, proposal: ChangeJob, now: int) -> tuple[list[AnyEve
         refused = _running_longer(state, job, job.phase, proposal.spec.terms.walltime, now)
     if refused is not None:
         return [], refused
-    after = job.extra.after
+    members = job.extra.members
+    after = job.extra.after, () if members is None else members.after
     if "after" in proposal.changed:
         resolved = _resolved(state, job, proposal.after)
         if isinstance(resolved, Refusal):
             return [], resolved
         after = resolved
-    return _events(state, job, proposal, after, now), Done()
+    return _events(state, job, proposal, *after, now), Done()
 
 
 def _conflict(message: str) -> Refusal:
@@ -83,7 +85,7 @@ def _unchangeable(job: Job, proposal: ChangeJob) -> Refusal | None:
 
 def _against_rules(state: State, job: Job, spec: JobSpec, proposal: ChangeJob) -> Refusal | None:
     """Return which rule of its queue or reservation a job would break; None if it breaks none."""
-    pending = job.extra.members.pending if job.extra.members is not None else ()
+    pending = job.extra.members.unplaced if job.extra.members is not None else ()
     new = NewJob(job.id, replace(spec, array=pending), proposal.digest)
     if state.queues:
         queue = state.queues.of(spec.queue)
@@ -128,13 +130,20 @@ def _running_longer(state: State, job: Job, phase: Running, walltime: int | None
     return None
 
 
-def _resolved(state: State, job: Job, wanted: Sequence[Dependency]) -> tuple[After, ...] | Refusal:
+def _resolved(
+    state: State, job: Job, wanted: Sequence[Dependency]
+) -> tuple[tuple[After, ...], tuple[AfterMembers, ...]] | Refusal:
     """Return the dependencies of a job that have not ended, or why it cannot have them."""
-    found = unended(state, wanted)
+    if job.extra.members is None and any(each.same for each in wanted):
+        told = (
+            f"{job.id} is not an array, so it has no members that could wait for others; write `members: all`"
+        )
+        return Refusal(RefusalKind.INVALID, told)
+    found = unended(state, wanted, job)
     if isinstance(found, Refusal):
         return found
-    for each in found:
-        if (trail := _path(state, each.job, job.id)) is not None:
+    for waited in [each.job for each in found[0]] + [each.job for each in found[1]]:
+        if (trail := _path(state, waited, job.id)) is not None:
             names = " -> ".join([job.name, *(state.jobs[one].name for one in trail), job.name])
             return Refusal(RefusalKind.INVALID, f"`after` has a cycle: {names}")
     return found
@@ -154,21 +163,31 @@ def _path(state: State, start: JobId, goal: JobId) -> list[JobId] | None:
                 trail.insert(0, at)
                 at = before[at]
             return trail
-        for each in state.jobs[here].extra.after if here in state.jobs else ():
-            if each.job not in before:
-                before[each.job] = here
-                todo.append(each.job)
+        extra = state.jobs[here].extra if here in state.jobs else NO_EXTRA
+        members = () if extra.members is None else extra.members.after
+        for waited in [each.job for each in extra.after] + [each.job for each in members]:
+            if waited not in before:
+                before[waited] = here
+                todo.append(waited)
     return None
 
 
 def _events(
-    state: State, job: Job, proposal: ChangeJob, after: tuple[After, ...], now: int
+    state: State,
+    job: Job,
+    proposal: ChangeJob,
+    after: tuple[After, ...],
+    after_members: tuple[AfterMembers, ...],
+    now: int,
 ) -> list[AnyEvent]:
     """Return what changes a job, and what follows for its place in the queue."""
     events: list[AnyEvent] = []
     spec, changed, members = proposal.spec, proposal.changed, job.extra.members
     most = 0 if members is None else spec.throttle if "throttle" in changed else members.most
-    throttled = members is not None and 0 < most <= members.live
+    stuck = members is not None and 0 < most <= members.live
+    if members is not None and after_members:
+        stuck = stuck or not ranges.outside(members.unplaced, [each.members for each in after_members])
+    renewed = "after" in changed and bool(after_members or (members is not None and members.after))
     if changed:
         sized = bool(_SIZED.intersection(changed))
         terms = replace(job.terms, walltime=spec.terms.walltime, estimate=spec.terms.estimate)
@@ -196,14 +215,15 @@ def _events(
                 None if found is None else found[0],
                 None if found is None else found[1],
                 proposal.named,
-                type(job.phase) is Queued and bool(after or throttled),
-                sized and type(job.phase) is Queued,
+                type(job.phase) is Queued and bool(after or stuck),
+                (sized or renewed) and type(job.phase) is Queued,
+                after_members if "after" in changed else (),
             )
         )
     if spec.priority != job.priority:
         events.append(JobReprioritised(job.id, now, proposal.who, spec.priority))
     not_before = job.extra.not_before
-    waits = after or throttled or (not_before is not None and not_before > now)
+    waits = after or stuck or (not_before is not None and not_before > now)
     if type(job.phase) is Waiting and job.phase.by is None and not waits:
         events.append(JobReleased(job.id, now, proposal.who))
     return events

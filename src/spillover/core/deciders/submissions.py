@@ -2,17 +2,19 @@
 
 from collections.abc import Iterable
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from spillover.core.deciders.endings import ITSELF, end_unplaced, unmet
 from spillover.core.events import AnyEvent, JobState, JobSubmitted, MembersDropped
 from spillover.core.learned.runtimes import predict
 from spillover.core.proposals import Dependency, NewJob, Refusal, RefusalKind, Reply, Submit, Submitted
+from spillover.core.records.jobs import Job
 from spillover.core.state import State
 from spillover.core.transitions import TERMINAL
 from spillover.model import ranges
-from spillover.model.ids import JobId, split_member
-from spillover.model.job import After, On
+from spillover.model.ids import JobId, member_id, split_member
+from spillover.model.job import After, AfterMembers, On, Range
 from spillover.model.reasons import Reason
 from spillover.model.units import format_duration, so_many
 
@@ -44,7 +46,7 @@ def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Re
     return events, Submitted(tuple(taken_in))
 
 
-def _submit_linked(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Reply]:  # noqa: C901, PLR0912 - the checks of one submission, in order
+def _submit_linked(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Reply]:  # noqa: C901, PLR0911, PLR0912 - the checks of one submission, in order
     """Accept jobs of which some have a key or depend on others."""
     events: list[AnyEvent] = []
     fresh = {new.job: _alone(state, new, proposal) for new in proposal.jobs}
@@ -84,7 +86,10 @@ def _submit_linked(state: State, proposal: Submit, now: int) -> tuple[list[AnyEv
     failed = _never_start(wanted)
     for new in proposal.jobs:
         if new.job in wanted:
-            events += _take(state, fresh[new.job], proposal.user, now, wanted[new.job], failed)
+            taken = _take(state, fresh[new.job], proposal.user, now, wanted[new.job], failed, fresh)
+            if isinstance(taken, Refusal):
+                return [], taken
+            events += taken
     return events, Submitted(tuple(there.get(new.job, new.job) for new in proposal.jobs))
 
 
@@ -237,8 +242,53 @@ def _resolve(
             )
         if on is On.ANY and job in found:
             on = found[job].on
-        found[job] = Dependency(job, on, succeeded)
+        same = each.same and (job not in found or found[job].same)
+        found[job] = replace(each, job=job, on=on, succeeded=succeeded, same=same)
     return list(found.values())
+
+
+class Corresponding(Struct, frozen=True):
+    """What members of an array find of the members with their indexes of another one."""
+
+    waits: AfterMembers
+    """Those whose counterpart has not ended."""
+    unmet: ranges.Ranges
+    """Those whose counterpart ended otherwise than they need."""
+
+
+def corresponding(
+    state: State, array: ranges.Ranges, wanted: Dependency, name: str
+) -> Corresponding | Refusal:
+    """Return for which members of another array those of an array wait, and which can never start."""
+    waits = AfterMembers(wanted.job, wanted.on, ranges.common(array, _going(state, wanted.job)))
+    over = ranges.minus(array, waits.members)
+    if wanted.on is On.ANY:
+        return Corresponding(waits, ())
+    live = state.jobs.get(wanted.job)
+    if wanted.succeeded or (live is not None and live.state is JobState.SUCCEEDED):
+        well = over
+    else:
+        well = ranges.common(over, wanted.well)
+        # A few members may have ended since the archive was read.
+        for index in ranges.indexes(ranges.minus(over, wanted.ended)):
+            member = state.jobs.get(member_id(wanted.job, index))
+            if member is None:
+                told = f"{name}: members of {wanted.job} were archived in the meantime; try again"
+                return Refusal(RefusalKind.STALE, told)
+            if member.state is JobState.SUCCEEDED:
+                well = ranges.union(well, (Range(index, index),))
+    return Corresponding(waits, ranges.minus(over, well) if wanted.on is On.SUCCESS else well)
+
+
+def _going(state: State, array: JobId) -> ranges.Ranges:
+    """Return which members of an array have not ended; none if it is gone."""
+    live = state.jobs.get(array)
+    members = None if live is None else live.extra.members
+    if members is None:
+        return ()
+    placed = [split_member(each) for each in state.members.get(array, ())]
+    own = [Range(each[1], each[1]) for each in placed if each is not None]
+    return ranges.merged((*members.unplaced, *own))
 
 
 def _job_of(ref: str) -> JobId:
@@ -268,6 +318,8 @@ def _never_start(wanted: dict[JobId, list[Dependency]]) -> dict[JobId, Reason]:
     failed: dict[JobId, Reason] = {}
     for job, after in wanted.items():
         for each in after:
+            if each.same and each.job not in wanted:
+                continue  # each member by itself
             if each.succeeded is not None and not each.on.met(succeeded=each.succeeded):
                 failed.setdefault(job, unmet(each.job, succeeded=each.succeeded))
             elif each.on is On.SUCCESS and each.job in wanted:
@@ -282,19 +334,61 @@ def _never_start(wanted: dict[JobId, list[Dependency]]) -> dict[JobId, Reason]:
 
 
 def _take(
-    state: State, new: NewJob, user: str, now: int, after: list[Dependency], failed: dict[JobId, Reason]
-) -> list[AnyEvent]:
+    state: State,
+    new: NewJob,
+    user: str,
+    now: int,
+    after: list[Dependency],
+    failed: dict[JobId, Reason],
+    fresh: dict[JobId, NewJob],
+) -> list[AnyEvent] | Refusal:
     """Return the events that accept one job."""
-    waits = () if new.job in failed else _waits(after, failed)
-    events: list[AnyEvent] = [_submitted(state, new, user, now, waits)]
+    array = new.spec.array
     if new.job in failed:
-        if new.spec.array:
-            events.append(MembersDropped(new.job, now, new.spec.array, JobState.CANCELLED, ITSELF))
+        events: list[AnyEvent] = [_submitted(state, new, user, now, ())]
+        if array:
+            events.append(MembersDropped(new.job, now, array, JobState.CANCELLED, ITSELF))
         events.append(end_unplaced(new.job, 1, 0, now, JobState.CANCELLED, failed[new.job]))
+        return events
+    waits: list[AfterMembers] = []
+    dropped: list[AnyEvent] = []
+    left, why = array, None
+    for each in after:
+        if not each.same or each.job in failed:
+            continue
+        if each.job in fresh:
+            waits.append(AfterMembers(each.job, each.on, left))
+            continue
+        found = corresponding(state, left, each, new.spec.name)
+        if isinstance(found, Refusal):
+            return found
+        if found.waits.members:
+            waits.append(found.waits)
+        if found.unmet:
+            one = each.job if ranges.size(found.unmet) > 1 else member_id(each.job, found.unmet[0].first)
+            why = unmet(one, succeeded=each.on is On.FAILURE)
+            left = ranges.minus(left, found.unmet)
+            dropped.append(MembersDropped(new.job, now, found.unmet, JobState.CANCELLED, ITSELF, why))
+    events = [_submitted(state, new, user, now, _waits(after, failed), _within(waits, left)), *dropped]
+    if not left and why is not None:
+        events.append(end_unplaced(new.job, 1, 0, now, JobState.CANCELLED, why))
     return events
 
 
-def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[After, ...]) -> JobSubmitted:
+def _within(waits: list[AfterMembers], left: ranges.Ranges) -> tuple[AfterMembers, ...]:
+    """Return for which arrays members wait that may still start."""
+    found = [replace(each, members=ranges.common(each.members, left)) for each in waits]
+    return tuple(each for each in found if each.members)
+
+
+def _submitted(
+    state: State,
+    new: NewJob,
+    user: str,
+    now: int,
+    after: tuple[After, ...],
+    members: tuple[AfterMembers, ...] = (),
+) -> JobSubmitted:
     """Return the event that accepts a job. A job without an estimate gets a prediction from similar jobs."""
     spec = new.spec
     queue = state.queues.named.get(spec.queue)
@@ -329,13 +423,18 @@ def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[Afte
         new.saved,
         new.saved_by,
         bool(spec.notify),
+        members,
         new.command,
     )
 
 
-def unended(state: State, wanted: Iterable[Dependency]) -> tuple[After, ...] | Refusal:
-    """Return which dependencies of a job have not ended, each once; a refusal if one ended otherwise than required."""
+def unended(
+    state: State, wanted: Iterable[Dependency], job: Job
+) -> tuple[tuple[After, ...], tuple[AfterMembers, ...]] | Refusal:
+    """Return what a job waits for that has not ended, each once; a refusal if something ended otherwise than required."""
     found: dict[JobId, Dependency] = {}
+    members: dict[JobId, AfterMembers] = {}
+    unplaced = () if job.extra.members is None else job.extra.members.unplaced
     for each in wanted:
         succeeded = each.succeeded
         if (live := state.jobs.get(each.job)) is not None:
@@ -344,18 +443,32 @@ def unended(state: State, wanted: Iterable[Dependency]) -> tuple[After, ...] | R
             return Refusal(
                 RefusalKind.STALE, f"dependency {each.job} was archived in the meantime; try again"
             )
+        if each.same:
+            part = corresponding(state, unplaced, each, job.name)
+            if isinstance(part, Refusal):
+                return part
+            if part.unmet:
+                one = member_id(each.job, part.unmet[0].first)
+                told = unmet(one, succeeded=each.on is On.FAILURE)
+                return Refusal(RefusalKind.INVALID, f"member {part.unmet[0].first} could never start: {told}")
+            if part.waits.members:
+                members[each.job] = part.waits
+            continue
         if succeeded is not None and not each.on.met(succeeded=succeeded):
             return Refusal(
                 RefusalKind.INVALID, f"it could never start: {unmet(each.job, succeeded=succeeded)}"
             )
         found[each.job] = replace(each, succeeded=succeeded)
-    return tuple([After(each.job, each.on) for each in found.values() if each.succeeded is None])
+    after = tuple([After(each.job, each.on) for each in found.values() if each.succeeded is None])
+    return after, tuple(members.values())
 
 
 def _waits(after: list[Dependency], failed: dict[JobId, Reason]) -> tuple[After, ...]:
-    """Return the dependencies that have not ended."""
+    """Return the jobs that have not ended and that a job waits for as a whole."""
     return tuple(
-        After(each.job, each.on) for each in after if each.succeeded is None and each.job not in failed
+        After(each.job, each.on)
+        for each in after
+        if each.succeeded is None and each.job not in failed and not each.same
     )
 
 

@@ -55,6 +55,7 @@ from spillover.core.events.jobs import (
     JobStopping,
     JobSubmitted,
     MembersDropped,
+    MembersFreed,
     WaitsExpired,
 )
 from spillover.core.events.leases import (
@@ -65,6 +66,7 @@ from spillover.core.events.leases import (
     LeaseMoved,
     LeasesRevoked,
     MemberPlaced,
+    MemberSplit,
     StealAsked,
     StealRefused,
     TaskRestarted,
@@ -181,7 +183,9 @@ __all__ = [
     "MachinesKept",
     "MachinesWanted",
     "MemberPlaced",
+    "MemberSplit",
     "MembersDropped",
+    "MembersFreed",
     "NodeUse",
     "NodesSeen",
     "Outcome",
@@ -226,7 +230,9 @@ AnyEvent: TypeAlias = (
     | JobPlaced
     | GangPlaced
     | MemberPlaced
+    | MemberSplit
     | MembersDropped
+    | MembersFreed
     | CostHeld
     | JobStarted
     | TasksStarted

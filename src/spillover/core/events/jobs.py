@@ -18,10 +18,10 @@ from spillover.core.events.base import (
     Usage,
 )
 from spillover.model import ranges
-from spillover.model.ids import ClusterName, JobId, NodeName
-from spillover.model.job import After, Range, Shape, Terms
+from spillover.model.ids import ClusterName, JobId, NodeName, member_id
+from spillover.model.job import After, AfterMembers, Range, Shape, Terms
 from spillover.model.reasons import CancelledBy, Reason
-from spillover.model.units import format_duration, format_moment
+from spillover.model.units import format_duration, format_moment, so_many
 
 _BY_PEOPLE: Final = frozenset({Stop.CANCEL, Stop.REQUEUE})
 """Stops that people ask for."""
@@ -70,6 +70,8 @@ class JobSubmitted(JobEvent, frozen=True, tag="job_submitted"):
     """That job."""
     notify: bool = False
     """Whether it names somebody who is told when it begins or ends; its spec has whom."""
+    after_members: tuple[AfterMembers, ...] = ()
+    """Arrays whose members those of this one wait for, each for that with its own index: job, condition, and the members of this array that wait."""
     command: bytes = b""
     """Digest of the program that it runs (8 bytes, zeros if it is not clear) and of all that says what it runs (8 bytes); empty up
     to release 0.4.
@@ -95,6 +97,8 @@ class JobSubmitted(JobEvent, frozen=True, tag="job_submitted"):
     def reached(self) -> tuple[Reached, ...]:
         """See Event."""
         waits = self.held or self.after or (self.not_before is not None and self.not_before > self.at)
+        if self.after_members and not waits:
+            waits = not ranges.outside(self.array, [each.members for each in self.after_members])
         return (Reached(self.job, self.at, JobState.HELD if waits else JobState.QUEUED, 1),)
 
     def counted(self) -> Counted:
@@ -137,12 +141,15 @@ class MembersDropped(Event, frozen=True, tag="members_dropped"):
     state: JobState
     """The terminal state that they count as."""
     who: str
+    why: Reason | None = None
+    """Why they can never start, if what they wait for ended otherwise; null if they were cancelled or are too late."""
 
     of_members = True
     also_of_server = True
 
     def __str__(self) -> str:
-        return f"{ranges.size(self.members)} pending members will not start: {self.state}"
+        because = "" if self.why is None else f", {self.why}"
+        return f"{so_many(ranges.size(self.members), 'pending member')} will not start: {self.state}{because}"
 
     def about(self) -> tuple[JobId, ...]:
         """See Event."""
@@ -150,7 +157,28 @@ class MembersDropped(Event, frozen=True, tag="members_dropped"):
 
     def reached(self) -> tuple[Reached, ...]:
         """See Event."""
-        return (Reached(self.array, self.at, self.state, 1, members=self.members),)
+        return (Reached(self.array, self.at, self.state, 1, why=self.why, members=self.members),)
+
+
+class MembersFreed(Event, frozen=True, tag="members_freed"):
+    """Members of an array no longer wait for those of another one, each for that with its own index."""
+
+    array: JobId
+    at: int
+    on: JobId
+    """The other array."""
+    members: tuple[Range, ...]
+
+    of_members = True
+
+    def __str__(self) -> str:
+        many = ranges.size(self.members)
+        return f"{so_many(many, 'member')} no longer wait{'' if many > 1 else 's'} for {self.on}"
+
+    def about(self) -> tuple[JobId, ...]:
+        """See Event. A single member is named, so that the history of its array does not fill with such events."""
+        first = self.members[0].first
+        return (self.array if ranges.size(self.members) > 1 else member_id(self.array, first),)
 
 
 class JobStopping(JobEvent, frozen=True, tag="job_stopping"):
@@ -279,6 +307,8 @@ class JobHeld(JobEvent, frozen=True, tag="job_held"):
     who: str
     released_by: str = ""
     """The person who ended the hold; empty if it began."""
+    throttled: bool = False
+    """Whether it is a member that came back to the queue and waits because its array has as many members going as may be."""
 
     def caused_by(self) -> str:
         """See Event."""
@@ -288,6 +318,9 @@ class JobHeld(JobEvent, frozen=True, tag="job_held"):
         if self.who:
             return f"held by {self.who}"
         ended = f"hold ended by {self.released_by}" if self.released_by else "hold ended"
+        if self.throttled:
+            waits = "waits for another member of its array to end"
+            return f"{ended}; {waits}" if self.released_by else waits
         return f"{ended}; still waits for its time or for other jobs"
 
     def reached(self) -> tuple[Reached, ...]:
@@ -364,6 +397,8 @@ class JobChanged(JobEvent, frozen=True, tag="job_changed"):
     """Whether it now has to wait for other jobs, or for its own members."""
     again: bool = False
     """Whether the wait policy decides anew how long it waits for owned capacity."""
+    after_members: tuple[AfterMembers, ...] = ()
+    """As in `job_submitted`. Counts only if `changed` has `after`."""
 
     def __str__(self) -> str:
         return f"changed by {self.who}: {', '.join([self._told(each) for each in self.changed])}"
@@ -380,7 +415,8 @@ class JobChanged(JobEvent, frozen=True, tag="job_changed"):
             case "deadline":
                 told = "no deadline" if self.deadline is None else f"deadline {format_moment(self.deadline)}"
             case "after":
-                told = f"after {', '.join([each.job for each in self.after]) or 'no job'}"
+                jobs = [each.job for each in self.after] + [each.job for each in self.after_members]
+                told = f"after {', '.join(jobs) or 'no job'}"
             case "throttle":
                 told = f"at most {self.throttle} at a time" if self.throttle else "all members at a time"
             case _:

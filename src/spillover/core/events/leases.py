@@ -107,6 +107,27 @@ class MemberPlaced(Event, frozen=True, tag="member_placed"):
         return ("placed", self.cluster)
 
 
+class MemberSplit(Event, frozen=True, tag="member_split"):
+    """A pending member of an array of gangs became a separate job. The event that places its tasks follows."""
+
+    array: JobId
+    index: int
+    at: int
+    cluster: ClusterName
+    """Where it is placed."""
+
+    def __str__(self) -> str:
+        return "left its array, to be placed"
+
+    def about(self) -> tuple[JobId, ...]:
+        """See Event."""
+        return (member_id(self.array, self.index),)
+
+    def reached(self) -> tuple[Reached, ...]:
+        """See Event."""
+        return (Reached(member_id(self.array, self.index), self.at, JobState.QUEUED, 1),)
+
+
 class CostHeld(JobEvent, frozen=True, tag="cost_held"):
     """An amount is held for a job that was just rented: the most that it can cost, until the attempt ends."""
 

@@ -12,10 +12,12 @@ from msgspec import Struct, field
 from spillover.core.events import Evidence, JobState, Lease, Stop, TaskEnd, Usage
 from spillover.core.records.money import Hold, Paid
 from spillover.core.records.tasks import Gang, JobTask, asked_by
+from spillover.model import ranges
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, node_key
 from spillover.model.inside import Granted, held_with
-from spillover.model.job import After, Range, Shape, Terms
+from spillover.model.job import After, AfterMembers, Range, Shape, Terms
+from spillover.model.ranges import Ranges
 from spillover.model.reasons import Reason
 from spillover.model.resources import Resources
 
@@ -132,6 +134,25 @@ class Members(Struct, array_like=True, gc=False):
     """How many pending members may be rented, if not all of them may; 0 otherwise."""
     most: int = 0
     """Most live members at a time; 0 is all."""
+    after: tuple[AfterMembers, ...] = ()
+    """Arrays for whose members some of these wait. Such members are not among `pending`."""
+
+    @property
+    def blocked(self) -> Ranges:
+        """Members that wait for those of other arrays."""
+        if len(self.after) == 1:
+            return self.after[0].members
+        return ranges.merged(part for each in self.after for part in each.members)
+
+    @property
+    def unplaced(self) -> Ranges:
+        """Members that may still be placed, now or later."""
+        return ranges.union(self.pending, self.blocked) if self.after else self.pending
+
+    @property
+    def wait_for_members(self) -> bool:
+        """Whether the others can be placed only after other members have ended: of this array, or of another one."""
+        return self.throttled or (not self.pending and bool(self.after))
 
     @property
     def throttled(self) -> bool:
@@ -265,9 +286,9 @@ class Job(Struct, array_like=True, gc=False):
         return self.extra.members is not None and self.extra.members.due > 0
 
     @property
-    def throttled(self) -> bool:
-        """Whether it is an array that waits for one of its own members to end."""
-        return self.extra.members is not None and self.extra.members.throttled
+    def waits_for_members(self) -> bool:
+        """Whether it is an array that waits for a member to end: one of its own, or of another array."""
+        return self.extra.members is not None and self.extra.members.wait_for_members
 
     @property
     def walltime(self) -> int | None:

@@ -15,7 +15,7 @@ from spillover.deciding.capacity.limits import ClusterLimits
 from spillover.deciding.capacity.machine import Before, Machine
 from spillover.deciding.cycle.draft import ROOM_OWNED, Draft
 from spillover.deciding.cycle.draws import mixed
-from spillover.deciding.cycle.plan import GangPlacement, Placement
+from spillover.deciding.cycle.plan import GangMemberPlacement, GangPlacement, Placement
 from spillover.deciding.cycle.sharers import Sharers
 from spillover.deciding.forecast.estimates import late_on
 from spillover.deciding.protocols import Policies
@@ -197,8 +197,8 @@ class Places:
 
     def _place_gang(self, job: Job, lane: Lane, role: Role) -> bool:
         """Place all tasks of a gang on one cluster, if they fit; return whether they do."""
-        if job.extra.members is not None:
-            return False  # each member would be a gang, which no cluster runs
+        members = job.extra.members
+        index = None if members is None else ranges.nth(members.pending, self._draft.taken.get(job.id, 0))
         reservation = self.reservation if role is OWNED else None
         for each in self._index.finder.gang_candidates(lane, role):
             cluster, parts = each.cluster, self._take_gang(job, lane, each)
@@ -208,13 +208,16 @@ class Places:
                 if not self._keep:
                     self._trials += [(cluster, part.machine, part.before) for part in parts]
                 nodes = nodes_by_rank(job.kind.shape, parts)
-                self._count(job, cluster, job.id, len(nodes))
+                self._count(job, cluster, job.id if index is None else member_id(job.id, index), len(nodes))
                 why = self._draft.why(job, cluster, ahead=False)
                 ordered = each.grant(by_rank(job.kind.shape, parts))
                 granted = tuple([one for part in ordered for one in part.granted or ()])
                 if any(granted):
                     self._draft.granted.append((len(self._draft.placements), granted))
-                self._draft.placements.append(GangPlacement(job.id, cluster.name, nodes, why))
+                placed = GangPlacement(job.id, cluster.name, nodes, why)
+                if index is not None:
+                    placed = GangMemberPlacement(job.id, cluster.name, nodes, why, index)
+                self._draft.placements.append(placed)
                 if reservation is not None:
                     reservation.took(job, tuple([part.held_on(cluster) for part in ordered]))
                 return True
@@ -308,9 +311,7 @@ class Places:
 
     def _reserves(self, job: Job) -> int:
         """Return how many reservations a job may have: as many as it has members that wait, or one."""
-        if not self._is_kept_for(job) or (job.kind.shape.is_gang and job.extra.members is not None):
-            return 0  # no cluster runs an array of gangs
-        return max(0, self._draft.patient(job))
+        return max(0, self._draft.patient(job)) if self._is_kept_for(job) else 0
 
     def _is_kept_for(self, job: Job) -> bool:
         """Return whether a job that does not fit may have a reservation."""

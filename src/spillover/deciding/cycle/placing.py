@@ -312,10 +312,7 @@ class Placer(Places):
             self._hold_back(walk)
             return True
         draft, members = self._draft, job.extra.members
-        # No cluster runs an array of gangs.
-        if (members is not None or job.id in draft.taken) and (
-            job.kind.shape.is_gang or not draft.left(job, role)
-        ):
+        if (members is not None or job.id in draft.taken) and not draft.left(job, role):
             walk.go_on(lane)
             return True
         if job.extra.deadline is not None and self._misses_deadline(job, lane, role):

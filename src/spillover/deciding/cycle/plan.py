@@ -16,6 +16,7 @@ from spillover.core.events import (
     JobsAdmitted,
     LeasesRevoked,
     MemberPlaced,
+    MemberSplit,
     WaitsExpired,
 )
 from spillover.core.state import State
@@ -62,6 +63,13 @@ class GangPlacement(Struct, frozen=True, array_like=True, gc=False):
     nodes: tuple[NodeName, ...]
     """One for each task, in order."""
     why: Reason
+
+
+class GangMemberPlacement(GangPlacement, frozen=True, array_like=True, gc=False):
+    """Places all tasks of a pending member of an array; `job` is the array."""
+
+    index: int
+    """Index of the member."""
 
 
 class Expiry(Struct, frozen=True, array_like=True, gc=False):
@@ -162,7 +170,7 @@ def _blake2b() -> "type[hashlib.blake2b]":
 def _held(plan: Plan, at: int, hold: CostHold) -> CostHeld:
     """Return the event for the cost hold of a placement."""
     placed = plan.placements[at]
-    index = placed.index if isinstance(placed, Placement) else None
+    index = placed.index if isinstance(placed, Placement | GangMemberPlacement) else None
     job = placed.job if index is None else member_id(placed.job, index)
     return CostHeld(job, plan.now, hold.amount, hold.limit, hold.periods)
 
@@ -185,11 +193,13 @@ def events_of(plan: Plan, state: State, policies: bytes, rules: int = RULES) -> 
     if plan.holds or plan.granted:
         holds, granted = dict(plan.holds), dict(plan.granted)
         for at, each in enumerate(plan.placements):
+            events += _split(plan.now, each)
             events.append(_placed(plan.now, each, state, granted.get(at, ())))
             if at in holds:
                 events.append(_held(plan, at, holds[at]))
     else:
         for each in plan.placements:
+            events += _split(plan.now, each)
             events.append(_placed(plan.now, each, state))
     if plan.machines:
         events += plan.machines
@@ -213,12 +223,22 @@ def unwritable(plan: Plan, state: State, encode: Callable[[AnyEvent], bytes]) ->
     return found
 
 
+def _split(now: int, each: Placement | GangPlacement) -> list[AnyEvent]:
+    """Return the event before that which places a member of an array of gangs; none for others."""
+    if not isinstance(each, GangMemberPlacement):
+        return []
+    return [MemberSplit(each.job, each.index, now, each.cluster)]
+
+
 def _placed(
     now: int, each: Placement | GangPlacement, state: State, granted: tuple[Granted | None, ...] = ()
 ) -> AnyEvent:
     """Return the event that grants a lease, or the leases of a gang."""
     job = state.jobs[each.job]
     least = state.facts.least_seq
+    if isinstance(each, GangMemberPlacement):
+        member = member_id(each.job, each.index)
+        return GangPlaced(member, now, each.cluster, each.nodes, 1, max(1, least), each.why, granted)
     if isinstance(each, GangPlacement):
         seq = max(job.seq + 1, least)
         return GangPlaced(job.id, now, each.cluster, each.nodes, job.attempt, seq, each.why, granted)

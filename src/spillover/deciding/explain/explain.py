@@ -22,10 +22,12 @@ from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.lanes import Walk
 from spillover.deciding.renting.spot import SpotSlack
+from spillover.model import ranges
 from spillover.model.cluster import ClusterHealth, Role
-from spillover.model.ids import ClusterName, JobId
-from spillover.model.job import After, On
+from spillover.model.ids import ClusterName, JobId, member_id, split_member
+from spillover.model.job import After, AfterMembers, On
 from spillover.model.reasons import (
+    AfterArrays,
     AfterJobs,
     AgentsOutdated,
     AllDrained,
@@ -225,17 +227,51 @@ def _after(state: State, wanted: tuple[After, ...]) -> AfterJobs:
     )
 
 
+def _why_held(state: State, job: Job) -> Reason:
+    """Return what a job waits for that no person holds."""
+    if job.extra.after:
+        return _after(state, job.extra.after)
+    member, members = split_member(job.id), job.extra.members
+    if member is not None:
+        members = state.jobs[member[0]].extra.members
+        return ArrayThrottled(0 if members is None else members.most)
+    if members is not None and members.throttled:
+        return ArrayThrottled(members.most)
+    if members is not None and members.wait_for_members:
+        return _after_members(state, members.after)
+    return NotBefore(job.extra.not_before or 0)
+
+
+def _after_members(state: State, wanted: tuple[AfterMembers, ...]) -> AfterArrays:
+    """Return the arrays for whose members those of an array wait."""
+    found = [state.jobs.get(each.job) for each in wanted]
+    return AfterArrays(
+        tuple(each.job for each in wanted),
+        tuple("" if job is None else job.name for job in found),
+        all(each.on is On.SUCCESS for each in wanted),
+        all(each.on is On.FAILURE for each in wanted),
+    )
+
+
+def explain_member(state: State, array: Job, index: int) -> Reason | None:
+    """Return why a pending member of an array waits for a member of another one; None if it does not."""
+    members = array.extra.members
+    if members is None:
+        return None
+    own = [each for each in members.after if ranges.contains(each.members, index)]
+    if not own or array.extra.after or (type(array.phase) is Waiting and array.phase.by is not None):
+        return None
+    found = _after_members(state, tuple(own))
+    jobs = tuple([member_id(each.job, index) for each in own])
+    names = tuple([f"{name}.{index}" if name else "" for name in found.names])
+    return AfterJobs(jobs, names, found.succeed, found.fail)
+
+
 def _unqueued(state: State, job: Job) -> Reason | None:
     """Return why a job that is not queued is in its phase."""
     match job.phase:
         case Waiting(by):
-            if by is not None:
-                return Held(by)
-            if job.extra.after:
-                return _after(state, job.extra.after)
-            if job.extra.members is not None and job.extra.members.throttled:
-                return ArrayThrottled(job.extra.members.most)
-            return NotBefore(job.extra.not_before or 0)
+            return Held(by) if by is not None else _why_held(state, job)
         case Placed() | Running():
             if job.phase.stopping is not None:
                 return Stopping(job.phase.stopping)
@@ -275,9 +311,7 @@ def _why_it_never_starts(
 ) -> Reason | None:
     """Return why no cluster will ever take a job; None if one may."""
     shape = job.kind.shape
-    gangs = job.extra.members is None and any(
-        cluster.spec.gangs for cluster in engine.index.capacity.values()
-    )
+    gangs = any(cluster.spec.gangs for cluster in engine.index.capacity.values())
     if shape.is_gang and not gangs:
         return GangUnsupported(shape.tasks)
     if isinstance(over := _why_held_back(engine, job), QueueOverLimit):

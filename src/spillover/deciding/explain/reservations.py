@@ -54,8 +54,7 @@ def reservations(engine: Scheduling, now: int) -> list[Reserved]:
         return policies.keeps_room_for(job) and not draft.may_be_rented(job)
 
     def due(job: Job) -> int:
-        whole = job.kind.shape.is_gang and job.extra.members is not None  # no cluster runs an array of gangs
-        return max(0, draft.patient(job)) if kept(job) and not whole else 0
+        return max(0, draft.patient(job)) if kept(job) else 0
 
     if most == 1:
         made = Reservation(index, index.ends, policies, now)

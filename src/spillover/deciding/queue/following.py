@@ -32,6 +32,8 @@ from spillover.core.events import (
     LeaseMoved,
     MemberPlaced,
     MembersDropped,
+    MembersFreed,
+    MemberSplit,
     ReservationCancelled,
     ReservationEnded,
     ReservationMade,
@@ -117,7 +119,9 @@ def _ended(index: SchedulingIndex, event: JobEnded) -> None:
         index.leave(job)
 
 
-def _members_left(index: SchedulingIndex, event: MemberPlaced | MembersDropped) -> None:
+def _members_left(
+    index: SchedulingIndex, event: MemberPlaced | MemberSplit | MembersDropped | MembersFreed
+) -> None:
     index.leave(index.state.jobs[event.array])
 
 
@@ -288,7 +292,9 @@ FOLLOWERS: Final[dict[type, Callable[[SchedulingIndex, Any], None]]] = {
     JobEnded: _ended,
     GangPlaced: _placed,
     MemberPlaced: _member_placed,
+    MemberSplit: _members_left,
     MembersDropped: _members_left,
+    MembersFreed: _members_left,
     JobStarted: _started,
     TasksEnded: _tasks_ended,
     LeaseMoved: _moved,

@@ -57,8 +57,10 @@ def demand_of(draft: Draft, index: SchedulingIndex, policies: Policies, boot: in
     room = QueueRoom(index)
     for job in due_jobs(draft, index):
         count = min(left, room.of(job, draft.left(job, RENTED)))
-        if count <= 0 or job.id in draft.ahead or (job.extra.members is not None and job.kind.shape.is_gang):
-            continue  # no cluster runs an array of gangs
+        if count <= 0 or job.id in draft.ahead:
+            continue
+        if job.kind.shape.is_gang:
+            count = 1  # machines are ordered for one gang of an array at a time, and kept for that
         runs = max(1, index.runs(job))
         if check.concerns(job) and not any(check.allows(job, spec, runs) for spec in specs):
             continue  # `why` says so

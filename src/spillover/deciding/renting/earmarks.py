@@ -58,6 +58,10 @@ def ordered_for(state: State, gang: JobId) -> list[RentedMachine]:
     That is none if one of them failed, because the gang cannot start on the others.
     """
     known = [state.machines[each] for each in state.groups.get(gang, ())]
+    job = state.jobs.get(gang)
+    if job is not None and job.extra.members is not None:
+        # On busy ones a member of the array has started.
+        known = [each for each in known if not each.is_busy]
     order = [each for each in known if _order_of(each) == _order_of(known[-1])]
     marks = {each: mark for each in state.earmarked.get(gang, ()) if (mark := state.machines[each].earmark)}
     if marks:

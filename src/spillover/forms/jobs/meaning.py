@@ -7,7 +7,7 @@ are cached, and nothing is copied without need.
 import re
 from functools import lru_cache
 from posixpath import basename, join, normpath
-from typing import Final
+from typing import Final, Self
 
 from msgspec import Struct, msgpack
 from msgspec.structs import replace
@@ -83,6 +83,17 @@ class AfterRef(Struct, frozen=True):
     ref: str
     """Id, prefix of an id, or name."""
     on: On = On.SUCCESS
+    same: bool = False
+    """Whether each member of the array waits for the member of that one with its index alone."""
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Return what a spec has for display."""
+        ref, on, *members = text.split(" ")
+        return cls(ref, On(on), bool(members))
+
+    def __str__(self) -> str:
+        return f"{self.ref} {self.on} same" if self.same else f"{self.ref} {self.on}"
 
 
 class JobForm(Struct, frozen=True):
@@ -138,7 +149,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
     if doc.workdir is not None:
         check_text(doc.workdir, ("spec", "workdir"), found)
     files = read_files(doc, found) if doc.inputs or doc.outputs else _NO_FILES
-    array, throttle = _array(doc.array, shape, found)
+    array, throttle = _array(doc.array, found)
     shape = _with_streams(doc, shape, found)
     own, shape = read_on_agents(doc, shape, terms, found)
     shape, stdin, unread = _with_stdin(doc, shape, found)
@@ -163,7 +174,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         deadline=deadline,
         not_before=not_before,
         array=array,
-        after=tuple(f"{one.ref} {one.on}" for one in after),
+        after=tuple(map(str, after)),
         inputs=files.packed,
         outputs=files.outputs,
         groups=groups,
@@ -319,13 +330,11 @@ def _time(value: str | None, name: str, found: Findings) -> int | None:
     return quantity(parse_time, value, ("spec", name), found)
 
 
-def _array(value: str | int | None, shape: Shape, found: Findings) -> tuple[tuple[Range, ...], int]:
+def _array(value: str | int | None, found: Findings) -> tuple[tuple[Range, ...], int]:
     """Read the ranges of an array, and how many members may be placed at a time."""
     if value is None:
         return (), 0
     path = ("spec", "array")
-    if shape.is_gang:
-        found.add(path, "is not possible with several tasks; submit one job for each gang")
     if isinstance(value, int):
         found.add(
             path, f"{shown(value)} is ambiguous (an index, or a number of members); write 1-{shown(value)}"
@@ -393,11 +402,17 @@ def _after(doc: SpecDoc, found: Findings) -> list[AfterRef]:
     seen: dict[str, AfterRef] = {}
     for at, one in enumerate(doc.after):
         ref, on = (one, On.SUCCESS) if isinstance(one, str) else (one.job, On(one.on))
+        same = not isinstance(one, str) and one.members == "same"
         if not is_name(ref):
             found.add(("spec", "after", at), f"{shown(ref)} is not a job name or id")
         elif ref in seen:
             found.add(("spec", "after", at), f"lists {shown(ref)} twice; remove one")
-        seen[ref] = AfterRef(ref, on)
+        elif same and not doc.array:
+            found.add(
+                ("spec", "after", at, "members"),
+                "same (aftercorr) is for arrays; add `array`, or write `all` (afterok)",
+            )
+        seen[ref] = AfterRef(ref, on, same)
     for job in doc.python.values if doc.python is not None else ():
         # A member is not a job that others can wait for before it is placed, so wait for its array.
         ref = job.partition(".")[0]

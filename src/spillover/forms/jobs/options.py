@@ -229,8 +229,8 @@ OPTIONS: Final = (
     Option(
         "--after",
         ("spec", "after"),
-        "JOB[:any|:failure]",
-        "job that must succeed (with :any, end; with :failure, fail) first; repeatable",
+        "JOB[:any|:failure][:same]",
+        "job that must succeed (with :any, end; with :failure, fail) first; with :same, each member waits for that of the other array with its index alone; repeatable",
         OptionKind.LIST,
     ),
     Option(
@@ -384,8 +384,10 @@ def _pair(word: str) -> tuple[str, str]:
 
 def _after(word: str) -> dict[str, str]:
     """Parse a job to wait for."""
-    job, _, on = word.partition(":")
-    return {"job": job, "on": on or "success"}
+    job, *words = word.split(":")
+    members = {"members": "same"} if "same" in words else {}
+    on = [each for each in words if each != "same"]
+    return {"job": job, "on": ":".join(on) or "success"} | members
 
 
 def _input(word: str) -> str | dict[str, str]:

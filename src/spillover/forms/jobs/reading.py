@@ -75,7 +75,7 @@ def read_with_lines(
     submitter: "Submitter | None" = None,
     arguments: Sequence[str] = (),
 ) -> list[tuple[JobForm, Lines]]:
-    """Read the jobs of a file or script, each with its line numbers; a script has none, but may have arguments."""
+    """Read the jobs of a file or script, each with its line numbers. A script may have arguments."""
     # The YAML parser takes longer to load than this module, and `spill run` reads no file.
     from spillover.forms.documents import read_documents  # noqa: PLC0415 - see above
     from spillover.forms.jobs.scripts import is_script, read_script  # noqa: PLC0415 - see above
@@ -84,7 +84,7 @@ def read_with_lines(
     if is_script(text):
         from spillover.forms.jobs.sbatch import NOBODY  # noqa: PLC0415 - loaded with scripts
 
-        return [(read_script(text, source, directory, submitter or NOBODY, arguments), {})]
+        return [read_script(text, source, directory, submitter or NOBODY, arguments)]
     if arguments:
         raise BadForm([FormProblem(source, None, "", "is a job file; only scripts take arguments")])
     forms: list[tuple[JobForm, Lines]] = []

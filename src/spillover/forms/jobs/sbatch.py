@@ -208,6 +208,7 @@ class Sbatch:
 
     def _dependency(self, directive: Directive) -> None:
         after: dict[str, str] = {}
+        whole: set[str] = set()
         if "?" in directive.value:
             raise SbatchError("alternatives with `?` are not supported; write `,`, so that all must hold")
         for part in directive.value.split(","):
@@ -220,12 +221,16 @@ class Sbatch:
                 raise SbatchError(f"{shown(kind)} is not supported; write one of {known}")
             if not jobs or not all(jobs):
                 raise SbatchError(f"{shown(part)} names no job; write {kind}:JOB")
-            if kind == "aftercorr":
-                self._warn(directive, "aftercorr waits for all members of the other array, as afterok does")
+            if kind != "aftercorr":
+                whole.update(jobs)
             for job in jobs:
                 after[job] = both_ends(job, after.get(job, "any"), _ON[kind])
         if after:
-            self._put(directive, "spec.after", [{"job": job, "on": on} for job, on in after.items()])
+            entries = [
+                {"job": job, "on": on} | ({} if job in whole else {"members": "same"})
+                for job, on in after.items()
+            ]
+            self._put(directive, "spec.after", entries)
 
     def _export(self, directive: Directive) -> None:
         """Set variables of the job: those of this shell that are named, or all of them."""
@@ -377,9 +382,6 @@ class Sbatch:
             return
         self._put(directive, "spec.tasks", f"{self.nodes}..{most}" if most else self.nodes)
         self._put(directive, "spec.spread", "node")
-        if "--array" in self._given:
-            told = "an array of jobs on several nodes is not supported; submit one job for each"
-            self._problem(self._given["--array"].line, "--array", told)
 
     def _gpus(self, tasks: int, counted: Mapping[str, int]) -> int:
         """Set the GPUs of each node; return their number."""

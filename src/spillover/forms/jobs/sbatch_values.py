@@ -118,7 +118,7 @@ def read_mail_types(text: str) -> tuple[list[str], list[str]]:
         if word in _TOLD_OTHERWISE:
             notes.append(_TOLD_OTHERWISE[word])
         if word not in _MAIL_TYPES and word not in _TOLD_OTHERWISE:
-            known = ", ".join([*_MAIL_TYPES, *_TOLD_OTHERWISE])
+            known = ", ".join({**_MAIL_TYPES, **_TOLD_OTHERWISE})
             raise SbatchError(f"{shown(part)} is not one of {known}")
         kinds |= dict.fromkeys(_MAIL_TYPES.get(word, ()))
     return list(kinds), notes

@@ -25,7 +25,8 @@ from spillover.forms.jobs.reading import read_job
 from spillover.forms.jobs.sbatch import NOBODY, PREFIX, Sbatch, Submitter
 from spillover.forms.jobs.srun import srun_variable, with_srun
 from spillover.forms.jobs.work import MOST_WORD
-from spillover.forms.problems import BadForm, FormProblem, shown
+from spillover.forms.problems import BadForm, FormProblem, Lines, Path, shown
+from spillover.model.admission import ON_FIRST_NODE
 
 _PREFIX: Final = "#SPILL"
 _SHELLS = frozenset({"bash", "dash", "ash", "zsh", "ksh", "mksh"})
@@ -66,8 +67,8 @@ def read_script(
     directory: str | None = None,
     submitter: Submitter = NOBODY,
     arguments: Sequence[str] = (),
-) -> JobForm:
-    """Read the job of a script, which gets these arguments; raise BadForm with all problems."""
+) -> tuple[JobForm, Lines]:
+    """Read the job of a script, which gets these arguments, and the lines of its options; raise BadForm with all problems."""
     plain = _decoded(text, source)
     slurm = _slurm(plain, source, directory, submitter)
     problems = list(slurm.problems)
@@ -99,7 +100,9 @@ def read_script(
             problems.append(FormProblem(source, told[1], told[0], problem.message))
     if problems or form is None:
         raise BadForm(sorted(dict.fromkeys(problems), key=lambda problem: problem.line or 0))
-    return replace(form, warnings=tuple(slurm.warnings)) if slurm.warnings else form
+    written: dict[Path, int] = {tuple(path.split(".")): line for path, (_, line) in slurm.origins.items()}
+    written |= {BY_FLAG[flag].path: line for flag, line in lines.items()}
+    return replace(form, warnings=tuple(slurm.warnings)) if slurm.warnings else form, written
 
 
 def _slurm(text: str, source: str, directory: str | None, submitter: Submitter) -> Sbatch:
@@ -119,7 +122,7 @@ def _slurm(text: str, source: str, directory: str | None, submitter: Submitter) 
 def _on_first_node(work: Mapping[str, Any]) -> dict[str, Any]:
     """Return work that only the first task of a gang does, while the others serve remote shells to it."""
     words = work["command"] if "command" in work else ["/bin/sh", "-c", work["run"]]
-    return {"command": ["/bin/sh", "-c", 'exec "$SPILL_RSH" --serve -- "$@"', "sh", *words]}
+    return {"command": [*ON_FIRST_NODE, *words]}
 
 
 def _top(text: str) -> list[tuple[int, str]]:

@@ -8,7 +8,7 @@ import msgspec
 from spillover.forms.jobs.arrays import format_array
 from spillover.forms.jobs.constraints import constraints_doc
 from spillover.forms.jobs.inputs import Unpacked
-from spillover.forms.jobs.meaning import JobForm
+from spillover.forms.jobs.meaning import AfterRef, JobForm
 from spillover.forms.jobs.on_agents import implied_by
 from spillover.forms.jobs.where import topology_doc, where_doc
 from spillover.model.admission import CONSTRAINTS
@@ -170,7 +170,7 @@ def _surroundings(spec: JobSpec) -> dict[str, Any]:
     if spec.environment is not None:
         implied += implied_by(spec.environment)
     needs = [word for word in spec.shape.needs if word not in implied]
-    after = [one.partition(" ") for one in spec.after]
+    after = [AfterRef.of(one) for one in spec.after]
     optional: dict[str, Any] = {
         "env": dict(spec.env),
         "tasks": _tasks(spec.shape),
@@ -181,7 +181,9 @@ def _surroundings(spec: JobSpec) -> dict[str, Any]:
         "deadline": None if spec.deadline is None else format_time(spec.deadline),
         "not_before": None if spec.not_before is None else format_time(spec.not_before),
         "array": format_array(spec.array, spec.throttle),
-        "after": [{"job": ref, "on": on} for ref, _, on in after],
+        "after": [
+            {"job": one.ref, "on": str(one.on)} | ({"members": "same"} if one.same else {}) for one in after
+        ],
         "singleton": spec.singleton,
         "hold": spec.hold,
         "terminal": spec.terminal,

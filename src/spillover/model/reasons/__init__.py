@@ -75,6 +75,7 @@ from spillover.model.reasons.renting import (
     PoolOutOfMoney,
 )
 from spillover.model.reasons.waiting import (
+    AfterArrays,
     AfterJobs,
     AgentsOutdated,
     AllDrained,
@@ -99,6 +100,7 @@ from spillover.model.reasons.waiting import (
 Reason: TypeAlias = (
     Held
     | AfterJobs
+    | AfterArrays
     | NotBefore
     | ArrayThrottled
     | Fresh
@@ -189,6 +191,7 @@ def _code(kind: type[Reason]) -> str:
 
 
 __all__ = [
+    "AfterArrays",
     "AfterJobs",
     "AgentSilent",
     "AgentsOutdated",

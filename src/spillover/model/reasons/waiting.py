@@ -22,8 +22,8 @@ class Held(NotNow, frozen=True, tag="held"):
         return f"held by {self.by}; release it with `spill release`"
 
 
-class AfterJobs(NotNow, frozen=True, tag="after"):
-    """It waits for other jobs to end."""
+class _After(NotNow, frozen=True):
+    """It waits for other jobs."""
 
     jobs: tuple[JobId, ...]
     names: tuple[str, ...] = ()
@@ -34,11 +34,30 @@ class AfterJobs(NotNow, frozen=True, tag="after"):
     """Whether all of them must fail."""
 
     def __str__(self) -> str:
+        return f"waits for {self._named} to {self._end}"
+
+    @property
+    def _named(self) -> str:
+        """The jobs in words."""
         named = zip_longest(self.jobs[:3], self.names[:3], fillvalue="")
         first = ", ".join(f"{name} ({job})" if name not in {"", job} else job for job, name in named)
-        more = f" and {len(self.jobs) - 3} more" if len(self.jobs) > 3 else ""
-        end = "succeed" if self.succeed else "fail" if self.fail else "end"
-        return f"waits for {first}{more} to {end}"
+        return f"{first} and {len(self.jobs) - 3} more" if len(self.jobs) > 3 else first
+
+    @property
+    def _end(self) -> str:
+        """What they must do, in words."""
+        return "succeed" if self.succeed else "fail" if self.fail else "end"
+
+
+class AfterJobs(_After, frozen=True, tag="after"):
+    """It waits for other jobs to end."""
+
+
+class AfterArrays(_After, frozen=True, tag="after_members"):
+    """Each of its members waits for the member with its index of other arrays to end."""
+
+    def __str__(self) -> str:
+        return f"each of its members waits for that of {self._named} with its index to {self._end}"
 
 
 class ArrayThrottled(NotNow, frozen=True, tag="array_throttled"):
