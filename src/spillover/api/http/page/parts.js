@@ -1,0 +1,256 @@
+// Parts that pages share: panels that follow the server, problems, dialogs, messages and tabs.
+
+import { Away, Refusal, news, on } from "./api.js";
+import { h, plain, put as fill, said } from "./dom.js";
+
+/**
+ * Where a page is: its address, who looks, and a signal that ends when it is left.
+ * @typedef {{path: string, parts: string[], query: URLSearchParams, hash: string, signal: AbortSignal, me: Me}} Place
+ * @typedef {{user: string, role: string, project: string | null, sign_in: string | null, expires_at: string | null}} Me
+ */
+
+/** Go to another page of ours; `replace` leaves no step to go back to. */
+export function go(path, { replace = false } = {}) {
+  if (replace) history.replaceState(null, "", path);
+  else history.pushState(null, "", path);
+  news.dispatchEvent(new Event("navigate"));
+}
+
+const RANKS = ["read", "submit", "maintain", "admin"];
+/** Whether somebody has a role or a higher one. The server decides; this only says what to offer. */
+export const may = (me, role) => RANKS.indexOf(me.role) >= RANKS.indexOf(role);
+
+/** Whether somebody may change a job: their own, or any of what they maintain. */
+export const mayChange = (me, job) => may(me, "maintain") || (may(me, "submit") && job.user === me.user);
+
+/** What went wrong, in the words of the server, and what to do. */
+export function problem(error, again = null) {
+  const advice = error instanceof Refusal || error instanceof Away ? error.advice : "";
+  const several = error instanceof Refusal && error.problems.length > 0;
+  return h("div.problem", { role: "alert" },
+    h("p", {}, error.message),
+    several && h("ul", {}, error.problems.map((each) => h("li", {}, each.line ? `line ${each.line}: ` : "", each.path ? [h("code", {}, each.path), ": "] : "", each.message))),
+    advice && h("p.hint", {}, advice),
+    again && h("button.small", { type: "button", onclick: again }, "Try again"));
+}
+
+const redraws = new WeakMap();
+
+/**
+ * A part of a page that shows what the server says, and follows it.
+ * @param {Place} place
+ * @param {(signal: AbortSignal) => Promise<any>} read
+ * @param {(data: any) => Node | Array<Node | string | null>} draw
+ * @param {{follow?: string[] | ((news: string, detail: any) => boolean), every?: number, tag?: string, label?: string, least?: number}} options
+ *   `follow`: news after which it is read again; `every`: milliseconds after which it is read again anyway; `least`: between two reads
+ */
+export function panel(place, read, draw, { follow = [], every = 0, tag = "div", label = "", least = 1000 } = {}) {
+  const box = h(tag, { "aria-busy": "true", "aria-label": label || null }, h("p.busy", {}, "Loading …"));
+  const names = Array.isArray(follow) ? follow : ["jobs", "overview", "machines", "pools"];
+  const wanted = Array.isArray(follow) ? () => true : follow;
+  let shown = null;
+  let reading = false;
+  let again = false;
+  let last = 0;
+  let timer = 0;
+
+  const put = (data) => {
+    const text = JSON.stringify(data);
+    if (text === shown) return;
+    const selection = getSelection();
+    if (shown !== null && selection && !selection.isCollapsed && box.contains(selection.anchorNode)) {
+      later(2000); // somebody copies a text of it
+      return;
+    }
+    shown = text;
+    const focus = focusOf(box);
+    const made = [draw(data)].flat().filter(Boolean);
+    // A page may keep its nodes and change them itself: then they stay where they are, with focus and scroll.
+    if (made.length !== box.childNodes.length || made.some((each, index) => each !== box.childNodes[index])) fill(box, made);
+    focus();
+  };
+  const later = (pause) => {
+    clearTimeout(timer);
+    timer = setTimeout(refresh, pause);
+  };
+  async function refresh() {
+    if (place.signal.aborted) return;
+    if (reading) {
+      again = true;
+      return;
+    }
+    const soon = last + least - Date.now();
+    if (soon > 0) {
+      later(soon);
+      return;
+    }
+    reading = true;
+    try {
+      put(await read(place.signal));
+    } catch (error) {
+      if (place.signal.aborted) return;
+      // Keep what is shown while the server is away; the bar says so.
+      if (shown === null || !(error instanceof Away)) {
+        shown = null;
+        box.replaceChildren(problem(error, refresh));
+      }
+    } finally {
+      reading = false;
+      last = Date.now();
+      box.removeAttribute("aria-busy");
+    }
+    if (again) {
+      again = false;
+      later(least);
+    } else if (every) later(every);
+  }
+  for (const name of names) on(name, place.signal, (detail) => wanted(name, detail) && refresh());
+  on("connection", place.signal, (state) => state === "live" && refresh());
+  place.signal.addEventListener("abort", () => clearTimeout(timer));
+  redraws.set(box, () => { last = 0; shown = null; return refresh(); });
+  refresh();
+  return box;
+}
+
+/** Read a panel again at once, such as after an action. */
+export const refresh = (box) => redraws.get(box)?.();
+
+/** Remember what has the focus in a part that is drawn again, by its key or address, and give it back. */
+function focusOf(box) {
+  const focused = document.activeElement;
+  if (!focused || !box.contains(focused)) return () => {};
+  const key = focused.getAttribute("data-key") || focused.getAttribute("href");
+  const name = focused.hasAttribute("data-key") ? "data-key" : "href";
+  return () => {
+    const found = key && [...box.querySelectorAll(`[${name}]`)].find((each) => each.getAttribute(name) === key);
+    if (found) /** @type {HTMLElement} */ (found).focus({ preventScroll: true });
+  };
+}
+
+// --- messages and dialogs
+
+let toasts = null;
+/** Say what happened, for some seconds; to screen readers too. */
+export function toast(text, bad = false) {
+  if (!toasts?.isConnected) {
+    toasts = h("div.toasts", { role: "status", "aria-live": "polite" });
+    document.body.append(toasts);
+  }
+  const close = () => made.remove();
+  const made = h(`div.toast${bad ? ".bad" : ""}`, {}, h("span", {}, text), h("button.plain.small", { type: "button", "aria-label": "Close this message", onclick: close }, "✕"));
+  toasts.append(made);
+  while (toasts.children.length > 4) toasts.firstChild.remove();
+  setTimeout(close, bad ? 15_000 : 6000);
+}
+
+/** Do something at the server; say that it is done, or show why not. Returns the answer, or null after a refusal. */
+export async function attempt(work, done = null) {
+  try {
+    const answer = await work();
+    if (done) toast(typeof done === "function" ? done(answer) : done);
+    return answer ?? true;
+  } catch (error) {
+    if (error.name === "AbortError") return null;
+    const lines = error instanceof Refusal ? error.problems.map((each) => each.message) : [];
+    toast([error.message, ...lines.filter((line) => !error.message.includes(line)), error.advice || ""].filter(Boolean).join(" "), true);
+    return null;
+  }
+}
+
+/**
+ * Ask before something is done. `fields` are made by the caller; `work` does it, and its refusal is shown in the dialog.
+ * @returns {Promise<any>} the answer of `work`, or null if it was left
+ */
+export function dialog(title, content, action, work, { danger = false, focus = null } = {}) {
+  return new Promise((resolve) => {
+    const place = h("div");
+    let answer = null;
+    const accept = h(`button${danger ? ".danger" : ".primary"}`, { type: "submit" }, action);
+    const box = h("dialog", { "aria-label": plain(title) },
+      h("form", { method: "dialog", class: "stack", onsubmit: async (event) => {
+        event.preventDefault();
+        accept.disabled = true;
+        place.replaceChildren();
+        try {
+          answer = (await work()) ?? true;
+          box.close();
+        } catch (error) {
+          place.replaceChildren(problem(error));
+        } finally {
+          accept.disabled = false;
+        }
+      } },
+      h("h2", {}, title), content, place,
+      h("div.actions", {}, h("button", { type: "button", onclick: () => box.close() }, "Cancel"), accept)));
+    box.addEventListener("close", () => { box.remove(); resolve(answer); });
+    document.body.append(box);
+    box.showModal();
+    if (focus) focus.focus();
+    else if (!danger) accept.focus();
+  });
+}
+
+/** A field with its label. */
+export const field = (label, control, hint = "") => h("label.field", {}, h("span", {}, label), control, hint && h("span.hint", {}, hint));
+
+/** A choice of some words. */
+export function choice(options, value, attributes = {}) {
+  const made = h("select", attributes, options.map((each) => {
+    const [key, text] = Array.isArray(each) ? each : [each, each];
+    return h("option", { value: key }, text);
+  }));
+  made.value = value;
+  return made;
+}
+
+/** Buttons of which one is pressed. */
+export function segments(label, options, value, choose) {
+  const box = h("div.segments", { role: "group", "aria-label": label });
+  for (const [key, text] of options) {
+    const button = h("button", { type: "button", "aria-pressed": String(key === value), "data-key": `segment-${key}` }, text);
+    button.addEventListener("click", () => {
+      for (const each of box.children) each.setAttribute("aria-pressed", String(each === button));
+      choose(key);
+    });
+    box.append(button);
+  }
+  return box;
+}
+
+/**
+ * Tabs; the chosen one is in the fragment of the address. Each tab is made when it is first shown, and again when it comes back.
+ * @param {Array<[string, string, (signal: AbortSignal) => Node]>} tabs key, title, and what makes its content
+ */
+export function tabs(place, label, each) {
+  const content = h("div", { role: "tabpanel", tabindex: "0", id: "tab-content" });
+  const buttons = each.map(([key, title]) => h("button", { type: "button", role: "tab", "data-key": `tab-${key}`, id: `tab-${key}`, "aria-controls": "tab-content" }, title));
+  let leave = new AbortController();
+  place.signal.addEventListener("abort", () => leave.abort());
+  const show = (index, focus = false) => {
+    leave.abort();
+    leave = new AbortController();
+    buttons.forEach((button, other) => {
+      button.setAttribute("aria-selected", String(other === index));
+      button.tabIndex = other === index ? 0 : -1;
+    });
+    if (focus) buttons[index].focus();
+    content.setAttribute("aria-labelledby", buttons[index].id);
+    content.replaceChildren(each[index][2](leave.signal));
+    const fragment = index ? `#${each[index][0]}` : "";
+    history.replaceState(null, "", location.pathname + location.search + fragment);
+  };
+  buttons.forEach((button, index) => {
+    button.addEventListener("click", () => show(index));
+    button.addEventListener("keydown", (event) => {
+      const to = { ArrowRight: index + 1, ArrowLeft: index - 1, Home: 0, End: each.length - 1 }[event.key];
+      if (to === undefined) return;
+      event.preventDefault();
+      show((to + each.length) % each.length, true);
+    });
+  });
+  show(Math.max(0, each.findIndex(([key]) => `#${key}` === place.hash)));
+  return h("div", {}, h("div.tabs", { role: "tablist", "aria-label": label }, buttons), content);
+}
+
+/** A link to a job. */
+export const jobLink = (job, text = null) => h("a.name", { href: `/jobs/${encodeURIComponent(job.id)}` }, said(text ?? job.name ?? job.id));

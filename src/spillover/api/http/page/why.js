@@ -1,0 +1,111 @@
+// Says why a job waits, runs where it runs, or ended; and what would change that.
+
+import { get, part, patch, post } from "./api.js";
+import { amount, bytes, facts, h, money, put, said, span, table, when } from "./dom.js";
+import { attempt, dialog, field, mayChange, panel, problem } from "./parts.js";
+
+/** The reasons of each cluster. */
+function verdicts(clusters) {
+  if (!clusters.length) return null;
+  return table("Why it does not start on each cluster", [
+    ["Cluster", (each) => [h("span.name", {}, said(each.cluster)), " ", h(`span.tag.${each.role}`, {}, each.role)]],
+    ["Why not now", (each) => (each.reason ? [each.reason.never ? [h("span.tag.bad", {}, "never"), " "] : null, said(each.reason.message)] : h("span.tag", {}, "it could start here")), "wrap"],
+  ], clusters, { key: (each) => each.cluster });
+}
+
+/** When a waiting job starts, with its range. */
+function expected(why) {
+  if (!why.expected_start) return why.expected_start_note ? h("span.muted", {}, why.expected_start_note) : null;
+  const { p50, p90 } = why.expected_start;
+  if (!p50) return "not expected to start";
+  return [when(p50), h("span.muted", {}, p90 ? [" in half of all cases, ", when(p90), " in nine of ten"] : " in half of all cases")];
+}
+
+export function whyPanel(place, job) {
+  const read = (signal) => get(`/v1/jobs/${part(job.id)}/why`, {}, signal);
+  const draw = (why) => [
+    h("section.card.stack", {},
+      h("header", {}, h("h2", {}, why.state === "QUEUED" || why.state === "HELD" ? "Why it waits" : "Why")),
+      h("p.wrap", {}, said(sentence(why.sentence))),
+      facts([
+        ["waiting since", why.waiting_since && when(why.waiting_since)],
+        ["jobs ahead", why.ahead !== null && (why.more_ahead ? `${amount(why.ahead)} or more` : amount(why.ahead))],
+        ["expected start", expected(why)],
+        ["may be rented", why.spills_at && when(why.spills_at)],
+        ["expected end", why.ends_at && when(why.ends_at)],
+        ["expected runtime", why.estimate_s !== null && !/^(SUCCEEDED|FAILED|CANCELLED|TIMED_OUT)$/.test(why.state) && [span(why.estimate_s), h("span.muted", {}, ` from ${{ estimate: "its estimate", walltime: "its walltime", history: "earlier runs", default: "the default" }[why.estimate_from] ?? why.estimate_from}`), why.estimate_because ? [": ", said(why.estimate_because)] : ""]],
+        ["cost if rented", why.estimated_cost !== null && why.estimated_cost > 0 && `${money(why.estimated_cost)}${why.cost_at_walltime ? `, at most ${money(why.cost_at_walltime)}` : ""}`],
+      ]),
+      verdicts(why.clusters)),
+  ];
+  const follow = (name, detail) => name === "overview" || (name === "jobs" && (detail.more || detail.jobs.includes(job.id)));
+  return panel(place, read, draw, { follow, least: 3000, label: "Why", tag: "div" });
+}
+
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
+
+/** Resources of a change as a patch of the job, or null if it is another kind. */
+const specOf = (each) => each.patch ?? null;
+
+/** What would let a waiting job start now; each checked by the server on a snapshot. */
+export function changesPanel(place, job) {
+  const read = (signal) => get(`/v1/jobs/${part(job.id)}/changes`, {}, signal);
+  const draw = (found) => h("section.card.stack", {},
+    h("header", {}, h("h2", {}, "What would let it start now"), h("span.hint.push", {}, "each tried with the real scheduler on a snapshot")),
+    found.ahead?.length ? h("div", {}, h("h3", {}, "Ahead of it"), h("ol.small", {}, found.ahead.map((each) => h("li", {}, h("a", { href: `/jobs/${part(each.id)}` }, said(each.name)), " ", h("span.muted", {}, each.reason ? said(each.reason.message ?? each.reason) : ""))))) : null,
+    found.ends?.length ? h("div", {}, h("h3", {}, "What would have to end"), h("ul.small", {}, found.ends.map((each) => h("li", {}, h("a", { href: `/jobs/${part(each.id)}` }, said(each.name)), each.ends_at ? [", expected ", when(each.ends_at)] : "")))) : null,
+    found.changes?.length
+      ? table("Changes that would let it start now", [
+        ["Change", (each) => said(each.sentence ?? each.text), "wrap"],
+        ["Where", (each) => said(each.cluster ?? "–")],
+        ["", (each) => (specOf(each) && mayChange(place.me, job) ? h("button.small", { type: "button", onclick: () => apply(job, each) }, "Change it") : null), "num"],
+      ], found.changes)
+      : h("p.muted", {}, found.note ?? "No small change would let it start now."));
+  return panel(place, read, draw, { every: 15_000, label: "What would let it start now" });
+}
+
+async function apply(job, each) {
+  await dialog(`Change ${job.name}?`, h("p.wrap", {}, said(each.sentence ?? each.text)), "Change it", () => patch(`/v1/jobs/${part(job.id)}`, specOf(each)));
+}
+
+/** Try other resources, more machines or another policy, without changing anything. */
+export function whatIf(place, job, clusters) {
+  const now = job.resources;
+  const cpu = h("input", { name: "cpu", inputmode: "decimal", placeholder: String(now.cpu) });
+  const memory = h("input", { name: "memory", placeholder: now.memory ? bytes(now.memory).replace(" ", "").replace("B", "") : "none" });
+  const gpu = h("input", { name: "gpu", inputmode: "numeric", placeholder: String(now.gpu) });
+  const policy = h("input", { name: "policy", placeholder: "wait=zero", autocomplete: "off" });
+  const machines = h("input", { name: "machines", inputmode: "numeric", placeholder: "0" });
+  const cluster = h("select", { name: "cluster" }, clusters.map((each) => h("option", { value: each.name }, each.name)));
+  const answer = h("div", { "aria-live": "polite" });
+  const asked = () => {
+    const given = {};
+    if (cpu.value.trim()) given.cpu = cpu.value.trim();
+    if (memory.value.trim()) given.memory = memory.value.trim();
+    if (gpu.value.trim()) given.gpu = Number(gpu.value);
+    const body = {};
+    if (Object.keys(given).length) body.resources = given;
+    if (policy.value.trim()) body.policy = policy.value.trim();
+    if (Number(machines.value) > 0) body.machines = [{ cluster: cluster.value, count: Number(machines.value) }];
+    return body;
+  };
+  const offer = (body) => (body.resources && !body.policy && !body.machines && mayChange(place.me, job)
+    ? h("button.small", { type: "button", onclick: () => attempt(() => patch(`/v1/jobs/${part(job.id)}`, { spec: { resources: body.resources } }), "The job was changed") }, "Change the job like this")
+    : null);
+  return h("section.card.stack", {},
+    h("header", {}, h("h2", {}, "What if …")),
+    h("form.stack", { onsubmit: async (event) => {
+      event.preventDefault();
+      const body = asked();
+      put(answer, h("p.busy", {}, "Asking the scheduler …"));
+      try {
+        const found = await post(`/v1/jobs/${part(job.id)}/what-if`, body, place.signal);
+        put(answer, h(`div.note.${found.starts ? "good" : "warn"}.stack`, {}, h("p.wrap", {}, said(sentence(found.sentence))), found.starts ? offer(body) : null));
+      } catch (error) {
+        if (!place.signal.aborted) put(answer, problem(error));
+      }
+    } },
+    h("div.fields", {}, field("CPUs of each task", cpu), field("Memory", memory), field("GPUs", gpu), field("More machines", machines), field("in cluster", cluster), field("Policy", policy)),
+    h("div.actions", {}, h("button", { type: "submit" }, "Try"), h("span.hint", {}, "Nothing changes."))),
+    answer);
+}

@@ -1,0 +1,39 @@
+// Writes job files: values that came as JSON, as YAML that people read.
+
+const PLAIN = /^[A-Za-z_./][A-Za-z0-9_./@%+=:, -]*$/;
+const WORDS = /^(true|false|null|yes|no|on|off|y|n|~)$/i;
+
+function scalar(value) {
+  if (value === null || value === undefined) return "null";
+  if (typeof value !== "string") return String(value);
+  // Anything that YAML could take for something else is quoted as JSON, which YAML reads.
+  const odd = !PLAIN.test(value) || WORDS.test(value) || value.includes(": ") || value.endsWith(":") || value.includes(" #") || value.endsWith(" ") || /^[.\d]+$/.test(value);
+  return odd ? JSON.stringify(value).replace(/[\u007f-\u009f\u2028\u2029\ufeff]/g, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`) : value;
+}
+
+/** Whether a text reads well as a block, and comes back unchanged. */
+const asBlock = (text) => text.includes("\n") && !/^[\s]/.test(text) && !/[^\n\t\u0020-\u007e\u00a0-\ud7ff\ue000-\ufefe]/.test(text) && !/[\u2028\u2029]|[ \t]\n/.test(text);
+
+function block(text, indent) {
+  const keep = text.endsWith("\n\n") ? "+" : text.endsWith("\n") ? "" : "-";
+  const lines = text.replace(/\n$/, "").split("\n");
+  return `|${keep}\n${lines.map((line) => (line ? indent + line : "")).join("\n")}`;
+}
+
+function write(value, indent) {
+  if (Array.isArray(value)) {
+    if (!value.length) return " []";
+    if (value.every((each) => typeof each !== "object" || each === null) && JSON.stringify(value).length < 80) return ` [${value.map((each) => (typeof each === "string" && /[,[\]{}]/.test(each) ? JSON.stringify(each) : scalar(each))).join(", ")}]`;
+    return value.map((each) => `\n${indent}-${typeof each === "object" && each !== null && !Array.isArray(each) ? write(each, `${indent}  `).replace(/^\n\s*/, " ") : write(each, `${indent}  `)}`).join("");
+  }
+  if (value !== null && typeof value === "object") {
+    const entries = Object.entries(value);
+    if (!entries.length) return " {}";
+    return entries.map(([key, each]) => `\n${indent}${scalar(key)}:${write(each, `${indent}  `)}`).join("");
+  }
+  if (typeof value === "string" && asBlock(value)) return ` ${block(value, indent || "  ")}`;
+  return ` ${scalar(value)}`;
+}
+
+/** A value as YAML. */
+export const yaml = (value) => `${write(value, "").replace(/^\n/, "")}\n`;
