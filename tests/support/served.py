@@ -20,6 +20,7 @@ from spillover.control.notifications.settings import Settings
 from spillover.control.requests.commands import LiveCommands, Parts
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.rights import AccessRules
+from spillover.control.requests.signing_in import SignIns
 from spillover.control.requests.tokens import Tokens
 from spillover.control.secrets.delivery import SecretDelivery
 from spillover.control.secrets.vault import Vault
@@ -145,6 +146,7 @@ class Served:
         self.blobs = MemoryBlobs()
         self.hub = Hub()
         self.tokens = Tokens(TOKEN, control.loop)
+        self.sign_ins = SignIns(self.tokens, control.loop)
         self.access = AccessRules()
         self.keys = HandKeys()
         """The keys of its secrets."""
@@ -171,6 +173,7 @@ class Served:
                 vault=self.vault,
                 outbox=store.outbox,
                 settings=self.settings,
+                sign_ins=self.sign_ins,
             )
         )
         self._runner = LeaseSender(control.loop, self.hub, control.specs)

@@ -30,7 +30,7 @@ from spillover.model.policy import PolicySet
 from spillover.model.queues import QueueSpec
 from spillover.model.reservation import AdvanceReservation
 from spillover.model.resources import Resources
-from spillover.model.tokens import TokenRole
+from spillover.model.tokens import SignInMethod, TokenRole
 from spillover.model.units import SECOND
 
 DRIVER: Final = NodeKey("")
@@ -468,6 +468,23 @@ class CreateToken(Struct, frozen=True):
     note: str = ""
 
 
+class SignIn(Struct, frozen=True):
+    """Sign a person in. The proposer checked who it is, and drew the id and secret of the token."""
+
+    token: str
+    digest: bytes
+    who: str
+    role: TokenRole
+    how: SignInMethod
+    expires: int
+    """Nanoseconds UTC; the token expires earlier if its parent does."""
+    parent: str = ""
+    project: str | None = None
+    user: str | None = None
+    called: str = ""
+    note: str = ""
+
+
 class RevokeToken(Struct, frozen=True):
     """Revoke a token."""
 
@@ -600,6 +617,7 @@ Proposal: TypeAlias = (
     | Configure
     | Archived
     | CreateToken
+    | SignIn
     | RevokeToken
     | Reserve
     | MoveReservation

@@ -5,7 +5,7 @@ the machine, so that an order that is repeated, also by another server, carries 
 """
 
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -36,6 +36,10 @@ SUBMITTERS: Final = PEOPLE - {TokenRole.READ}
 """Roles that may submit jobs and change some."""
 
 
+SignInMethod: TypeAlias = Literal["token", "link", "oidc"]
+"""How a person signed in: with a token, with a one-time link, or at a provider of OpenID Connect."""
+
+
 class Token(Struct, frozen=True, array_like=True):
     """A token as the state stores it."""
 
@@ -60,6 +64,12 @@ class Token(Struct, frozen=True, array_like=True):
     revoked_by: str = ""
     node: str | None = None
     """The only agent that may use it, that of a rented machine; None means all."""
+    how: SignInMethod | None = None
+    """How its holder signed in; None if it is not a sign-in."""
+    parent: str = ""
+    """The token that it came from, by its id or as `own_token_mark` says; empty if it came from none."""
+    called: str = ""
+    """The user name that its holder stated when it signed in, which proves nothing; empty if none."""
 
     def is_valid(self, now: int) -> bool:
         """Return whether it is neither revoked nor expired."""
@@ -87,6 +97,11 @@ def read_token(text: str) -> TokenText | None:
     prefix, _, rest = text.partition("_")
     token, _, secret = rest.partition("_")
     return TokenText(token, secret) if prefix == PREFIX and token and secret else None
+
+
+def own_token_mark(token: str) -> str:
+    """Return what sign-ins with the server's own token have as parent, which changes with that token."""
+    return f"own:{digest_of(token).hex()[:16]}"
 
 
 def join_token(key: bytes, machine: str) -> str:

@@ -24,6 +24,10 @@ class Caller(Struct, frozen=True):
     """The only agent that the caller may be; None means all."""
     joins: bool = False
     """Whether the caller is the machine `node` with its join token, which gets it a token of its own and nothing else."""
+    sign_in: bool = False
+    """Whether the token is that of a sign-in, which a cookie may hold."""
+    called: str = ""
+    """The user name that the caller stated when it signed in, which proves nothing; empty if none."""
 
     @property
     def is_admin(self) -> bool:

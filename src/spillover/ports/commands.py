@@ -41,6 +41,7 @@ from spillover.wire.api import (
     JobPage,
     JobView,
     MachineCosts,
+    Me,
     NewToken,
     NodeView,
     NotificationAction,
@@ -74,6 +75,10 @@ from spillover.wire.api import (
     SessionRequest,
     SessionTaken,
     SessionView,
+    SignInMethods,
+    SignInOutcome,
+    SignInRequest,
+    SignInView,
     SweepRequest,
     SweepView,
     TokenRequest,
@@ -132,6 +137,25 @@ class CommandError(Exception):
         """All problems, if there are several."""
         self.retry_after = retry_after
         """Seconds after which a retry may succeed; None if unknown."""
+
+
+class Sender(Struct, frozen=True):
+    """Where a request came from."""
+
+    peer: str = ""
+    """Its network address; empty if unknown."""
+    program: str = ""
+    """What the program called itself (User-Agent)."""
+
+
+class NewSignIn(Struct, frozen=True):
+    """A sign-in that was just made."""
+
+    text: str
+    """Its token."""
+    shown: SignInOutcome
+    lasts: int
+    """Seconds."""
 
 
 class JobQuery(Struct, frozen=True):
@@ -475,6 +499,34 @@ class Commands(Protocol):
 
     async def revoke_token(self, token: str, who: str) -> None:
         """Revoke a token."""
+        ...
+
+    async def sign_in(self, request: SignInRequest, sender: Sender, who: str) -> NewSignIn:
+        """Sign a person in; raise Stranger if its proof is not valid."""
+        ...
+
+    async def sign_out(self, who: str) -> str:
+        """End the sign-in of the caller; return its id."""
+        ...
+
+    async def sign_in_methods(self) -> SignInMethods:
+        """Return how people can sign in."""
+        ...
+
+    async def sign_in_link(self, who: str) -> tuple[str, int]:
+        """Return a code that signs its reader in as the caller, once, and when it ends in nanoseconds UTC."""
+        ...
+
+    async def me(self, who: str) -> Me:
+        """Return who the caller is."""
+        ...
+
+    async def sign_ins(self) -> list[SignInView]:
+        """Return the valid sign-ins of the caller, or for admins all, newest first."""
+        ...
+
+    async def revoke_sign_in(self, sign_in: str, who: str) -> None:
+        """End a sign-in."""
         ...
 
     async def set_secret(self, request: SecretRequest, who: str) -> SecretView:

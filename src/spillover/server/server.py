@@ -53,6 +53,7 @@ from spillover.control.requests.files import JobFiles
 from spillover.control.requests.limits import Gauge, Rate
 from spillover.control.requests.lookup import Lookup
 from spillover.control.requests.rights import AccessRules
+from spillover.control.requests.signing_in import SignIns
 from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
 from spillover.control.secrets.delivery import SecretDelivery
@@ -119,6 +120,7 @@ class Server:
             bounds=config.clock,
         )
         self._tokens = Tokens(token_of(data), self.loop)
+        self.sign_ins = SignIns(self._tokens, self.loop)
         self._hub = Hub(config.max_outputs, config.max_state)
         self._blobs = self._open_blobs()
         self._specs = Specs(store.journal)
@@ -223,6 +225,7 @@ class Server:
                 outbox=store.outbox,
                 settings=self._settings,
                 delivering=self._delivering,
+                sign_ins=self.sign_ins,
             )
         )
 

@@ -41,6 +41,7 @@ from spillover.wire.api import (
     Jobs,
     JobView,
     MachineCosts,
+    Me,
     NewToken,
     NodeView,
     NotificationAction,
@@ -75,6 +76,12 @@ from spillover.wire.api import (
     SessionRequest,
     SessionTaken,
     SessionView,
+    SignInLink,
+    SignInMethods,
+    SignInOutcome,
+    SignInRef,
+    SignInRequest,
+    SignInView,
     SweepRequest,
     SweepView,
     TokenRef,
@@ -436,6 +443,34 @@ TOKENS: Final = Endpoint(
 REVOKE_TOKEN: Final = Endpoint(
     "revoke_token", "POST", "/v1/tokens/revoke", "Revoke a token",
     NoParameters, json_of(TokenRef), json_of(TokenRef), roles=FOR_ADMINS, errors=(HTTPStatus.NOT_FOUND, *_BUSY),
+)
+SIGN_IN: Final = Endpoint(
+    "sign_in", "POST", "/v1/sign-in", "Sign in with a token, a one-time code or an id_token",
+    NoParameters, json_of(SignInRequest), json_of(SignInOutcome), status=HTTPStatus.CREATED, open=True, errors=(HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS, *_BUSY),
+)
+SIGN_OUT: Final = Endpoint(
+    "sign_out", "POST", "/v1/sign-out", "End the sign-in of the caller",
+    NoParameters, NO_BODY, json_of(SignInRef), errors=(HTTPStatus.CONFLICT, *_BUSY),
+)
+SIGN_IN_METHODS: Final = Endpoint(
+    "sign_in_methods", "GET", "/v1/sign-in/methods", "Show how people can sign in",
+    NoParameters, NO_BODY, json_of(SignInMethods), open=True,
+)
+SIGN_IN_LINK: Final = Endpoint(
+    "sign_in_link", "POST", "/v1/sign-in/links", "Make a link that signs its reader in as the caller, once, within a minute",
+    NoParameters, NO_BODY, json_of(SignInLink), status=HTTPStatus.CREATED, errors=(HTTPStatus.TOO_MANY_REQUESTS, *_BUSY),
+)
+ME: Final = Endpoint(
+    "me", "GET", "/v1/me", "Show who the caller is",
+    NoParameters, NO_BODY, json_of(Me),
+)
+SIGN_INS: Final = Endpoint(
+    "sign_ins", "GET", "/v1/sign-ins", "List the sign-ins of the caller, or for admins all, newest first",
+    NoParameters, NO_BODY, json_of(list[SignInView]),
+)
+REVOKE_SIGN_IN: Final = Endpoint(
+    "revoke_sign_in", "POST", "/v1/sign-ins/revoke", "End a sign-in",
+    NoParameters, json_of(SignInRef), json_of(SignInRef), errors=(HTTPStatus.NOT_FOUND, *_BUSY),
 )
 SET_SECRET: Final = Endpoint(
     "set_secret", "PUT", "/v1/secrets", "Set a secret of a project",

@@ -159,7 +159,7 @@ async def test_whoever_says_nothing_is_anonymous(http: httpx.AsyncClient, inside
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v2/jobs", "/v1/jobs/", "/v1/jobs/a/b", "/v1/jobs/a/b/c", "/v1/jobs/{job}/x"]
+    "path", ["/v1", "/v2/jobs", "/v1/jobs/", "/v1/jobs/a/b", "/v1/jobs/a/b/c", "/v1/jobs/{job}/x"]
 )
 async def test_there_is_nothing_at_other_paths(http: httpx.AsyncClient, path: str) -> None:
     problem(await http.get(path), 404, "not_found")

@@ -60,12 +60,12 @@ def test_variable_parts_of_paths_are_described(document: dict[str, Any]) -> None
             assert asked == set(re.findall(r"{(\w+)}", path))
 
 
-def test_only_health_and_readiness_are_open(document: dict[str, Any]) -> None:
-    assert document["security"] == [{"token": []}]
+def test_only_health_readiness_and_signing_in_are_open(document: dict[str, Any]) -> None:
+    assert document["security"] == [{"token": []}, {"sign_in": []}]
     open_paths = {
         path for path, item in document["paths"].items() for one in item.values() if one.get("security") == []
     }
-    assert open_paths == {"/v1/health", "/v1/ready"}
+    assert open_paths == {"/v1/health", "/v1/ready", "/v1/sign-in", "/v1/sign-in/methods"}
 
 
 def test_query_parameters_keep_their_bounds(document: dict[str, Any]) -> None:

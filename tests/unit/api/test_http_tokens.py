@@ -138,6 +138,9 @@ def test_agents_may_ask_for_their_address_alone_and_only_admins_change_what_is_e
         "POST /v1/jobs/{job}/results",
         "POST /v1/results",
         "POST /v1/jobs/{job}/what-if",
+        "POST /v1/sign-in/links",
+        "POST /v1/sign-out",
+        "POST /v1/sign-ins/revoke",
     }
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from spillover.core.appliers.tokens import REMEMBERED
-from spillover.core.events import AgentRegistered, AnyEvent, TokenCreated, TokenRevoked
+from spillover.core.appliers.tokens import REMEMBERED, REMEMBERED_SIGN_IN
+from spillover.core.deciders.tokens import MOST_OF_ONE
+from spillover.core.events import AgentRegistered, AnyEvent, SignedIn, TokenCreated, TokenRevoked
 from spillover.core.proposals import (
     CreateToken,
     Done,
@@ -12,6 +13,7 @@ from spillover.core.proposals import (
     Register,
     Registered,
     RevokeToken,
+    SignIn,
 )
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
@@ -142,3 +144,70 @@ def test_the_name_of_an_agent_belongs_to_its_token_until_that_ends() -> None:
     assert isinstance(w.propose(register("n2", "t2")), Registered)
     (last,) = [event for event in w.events if isinstance(event, AgentRegistered)][-1:]
     assert last.token == w.state.nodes["onprem/n2"].token == "t2"
+
+
+def sign_in(name: str, parent: str = "t1", *, expires: int = 2**62, **fields: object) -> SignIn:
+    how = "token" if parent else "oidc"
+    return SignIn(
+        name, digest_of(f"secret of {name}"), "ada", TokenRole.SUBMIT, how, expires, parent, **fields
+    )  # type: ignore[arg-type]
+
+
+def test_a_sign_in_expires_with_its_token_at_the_latest() -> None:
+    w = World(load)
+    w.propose(create("t1", expires=w.now + 5 * SECOND))
+    w.propose(create("t2"))
+    assert w.propose(sign_in("s1", expires=w.now + DAY)) == Done()
+    assert w.propose(sign_in("s2", expires=w.now + SECOND)) == Done()
+    assert w.propose(sign_in("s3", "t2", expires=w.now + DAY)) == Done()
+    ends = [w.state.tokens[each].expires for each in ("s1", "s2", "s3")]
+    assert ends == [w.now + 5 * SECOND, w.now + SECOND, w.now + DAY]
+
+
+def test_revoking_a_token_ends_what_came_from_it_and_nothing_else() -> None:
+    w = World(load)
+    w.propose(create("t1"))
+    w.propose(create("t2"))
+    for made in (sign_in("s1"), sign_in("s2", "s1"), sign_in("s3", "t2"), sign_in("s4", "", user="ada")):
+        assert w.propose(made) == Done()
+    w.propose(RevokeToken("t1", "bob"))
+    assert [name for name, token in w.state.tokens.items() if token.is_valid(w.now)] == ["t2", "s3", "s4"]
+    ended = [event for event in w.events if isinstance(event, TokenRevoked)]
+    assert [(event.token, event.who) for event in ended] == [("t1", "bob"), ("s1", "bob"), ("s2", "bob")]
+    refusal = w.propose(sign_in("s5"))
+    assert isinstance(refusal, Refusal)
+    assert refusal.message == "token t1 is no longer valid"
+
+
+def test_one_sign_in_too_many_ends_the_oldest_of_the_same_token() -> None:
+    w = World(load)
+    w.propose(create("t1"))
+    w.propose(create("t2"))
+    w.propose(sign_in("other", "t2"))
+    for number in range(MOST_OF_ONE + 2):
+        assert w.propose(sign_in(f"s{number}")) == Done()
+    assert not w.state.tokens["s0"].is_valid(w.now)
+    assert not w.state.tokens["s1"].is_valid(w.now)
+    assert w.state.tokens["s2"].is_valid(w.now)
+    assert w.state.tokens["other"].is_valid(w.now)
+    for number in range(MOST_OF_ONE + 1):
+        w.propose(sign_in(f"o{number}", "", user="ada" if number else "bob"))
+    assert w.state.tokens["o0"].is_valid(w.now), "of another person"
+    assert w.state.tokens["o1"].is_valid(w.now)
+
+
+def test_sign_ins_are_in_journals_and_checkpoints_without_secrets_and_forgotten_soon() -> None:
+    w, checkpoints = World(load), Checkpoints()
+    w.propose(create("t1", user="ada"))
+    w.propose(sign_in("s1", user="ada", note="Firefox on Linux", expires=w.now + SECOND))
+    stored = [encode_event(event) for event in w.events if isinstance(event, SignedIn)]
+    assert len(stored) == 1
+    assert b"secret of" not in stored[0]
+    assert str(decode_event(stored[0])) == "ada signed in (token) with role submit: token s1"
+    checkpoints.write(w.state)
+    assert said_by(checkpoints.load()) == said_by(w.state)
+    w.wait(seconds=(REMEMBERED_SIGN_IN // SECOND) + 2)
+    w.propose(sign_in("s2"))
+    assert list(w.state.tokens) == ["t1", "s2"]
+    checkpoints.write(w.state)
+    assert said_by(checkpoints.load()) == said_by(w.state)

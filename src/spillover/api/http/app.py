@@ -15,16 +15,17 @@ from spillover.api.faults import logged_fault
 from spillover.api.http.bodies import receive_body
 from spillover.api.http.guard import Headers, RequestGuard
 from spillover.api.http.openapi import describe
+from spillover.api.http.pages import read_pages
 from spillover.api.http.problems import REFUSED, RequestRefused, refused
 from spillover.api.http.replies import Reply, as_json, as_problem, send_reply
 from spillover.api.http.routes import ROUTES
-from spillover.api.http.routing import Figures, Request, Router, Services
+from spillover.api.http.routing import Figures, Request, Router, Sent, Services
 from spillover.api.http.streams import Cut, Receive, Send, Stream, send_stream
 from spillover.api.http.uploads import Gone, pieces, told
 from spillover.control.requests.limits import Gauge
 from spillover.model.tokens import TokenRole
 from spillover.ports.blobs import BlobError, Blobs
-from spillover.ports.callers import ADMIN, Caller, Callers, OneToken
+from spillover.ports.callers import ADMIN, Caller, Callers, OneToken, Stranger
 from spillover.ports.commands import CommandError, Commands, ErrorKind
 from spillover.ports.journal import StoreError
 from spillover.stores.blobs import MemoryBlobs
@@ -42,6 +43,7 @@ class App:
         self._gauge = gauge
         self._guard = guard
         self._router = Router(ROUTES)
+        self._pages = read_pages()
 
     def answer_to(self, hosts: Collection[str]) -> None:
         """Accept more names of this server in Host headers."""
@@ -72,11 +74,13 @@ class App:
         query = scope["query_string"]
         headers = self._guard.headers(scope["headers"], query)
         self._guard.check_host(headers)
+        if (page := self._pages.answer(scope["method"], scope["path"], headers)) is not None:
+            return page
         found = self._router.find(scope["path"])
         route = found.routes.get(scope["method"]) if found is not None else None
         caller = ADMIN  # for endpoints that are open to everybody
         if route is None or not route.endpoint.open:
-            caller = self._guard.caller(headers)
+            caller = self._guard.caller(headers, scope["method"])
         if found is None:
             raise RequestRefused(HTTPStatus.NOT_FOUND, "not found; /v1/openapi.json lists all paths")
         if route is None:
@@ -90,7 +94,7 @@ class App:
         if caller.role not in endpoint.roles:
             raise RequestRefused(HTTPStatus.FORBIDDEN, _not_for(caller, endpoint.roles))
         asked = route.parameters.read(found.parts, query)
-        user = caller.user or self._guard.user(headers)
+        user = caller.user or self._guard.user(headers, caller.called)
         body: Any = pieces(receive) if endpoint.body is UPLOAD else None
         if route.read is not None:
             raw = await self._body(headers, receive)
@@ -98,7 +102,9 @@ class App:
                 return None
             body = await route.read(raw)
         trace = headers.get(b"traceparent", b"").decode("latin-1")
-        answer = await route.handler(Request(self._services, user, asked, body, caller, trace))
+        answer = await route.handler(
+            Request(self._services, user, asked, body, caller, trace, Sent(scope, headers))
+        )
         if isinstance(answer, Stream) and caller.token:
             return replace(answer, chunks=self._guard.while_valid(caller, answer.chunks))
         return answer if isinstance(answer, Reply | Stream) else as_json(answer, endpoint.status)
@@ -138,6 +144,8 @@ def _refusal(scope: Any, error: BaseException) -> RequestRefused:
         return error
     if isinstance(error, CommandError):
         return refused(error)
+    if isinstance(error, Stranger):
+        return RequestRefused(HTTPStatus.UNAUTHORIZED, str(error))
     if isinstance(error, BlobError):
         return refused(told(error))
     if isinstance(error, StoreError):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
+from spillover.api.http.pages import read_pages
 from spillover.api.http.problems import RequestRefused
 from spillover.api.http.replies import Reply, as_json, as_problem, send_reply
 from spillover.api.http.streams import Receive, Send
@@ -32,14 +33,18 @@ class Door:
         if self._app is not None:
             await self._app(scope, receive, send)
         else:
-            await send_reply(self._closed(scope["path"]), send)
+            await send_reply(self._closed(scope), send)
 
-    def _closed(self, path: str) -> Reply:
+    def _closed(self, scope: Any) -> Reply:
         """Return the answer of a starting server: alive, but not ready."""
+        path = scope["path"]
         if path == HEALTH.path:
             return as_json(Health("ok"))
         if path == READY.path:
             return as_json(Health("not ready", self._missing()), HTTPStatus.SERVICE_UNAVAILABLE)
+        page = read_pages().starting(scope["method"], path, dict(scope["headers"]), self._missing())
+        if page is not None:
+            return page
         return as_problem(
             RequestRefused(
                 HTTPStatus.SERVICE_UNAVAILABLE,

@@ -17,6 +17,8 @@ LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 MOST_HEADERS: Final = 100
 MOST_QUERY: Final = 8192
 """Most bytes of a query string."""
+COOKIE: Final = "spill_sign_in"
+"""The cookie with the token of a sign-in."""
 ANONYMOUS: Final = "anonymous"
 _UNREPEATED: Final = frozenset({b"host", b"origin", b"authorization", b"content-type", b"spill-user"})
 """Headers that would be ambiguous if repeated."""
@@ -79,9 +81,11 @@ class RequestGuard:
         if len(self._known) < 64:
             self._known.add(host)
 
-    def caller(self, headers: Headers) -> Caller:
-        """Return the caller; refuse a request without a valid token."""
+    def caller(self, headers: Headers, method: str = "GET") -> Caller:
+        """Return the caller; refuse a request without a valid token. A header counts before a cookie."""
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+        if not scheme and (shown := _in_cookie(headers)):
+            return self._signed_in(shown, headers, method)
         detail = "the token is invalid" if scheme else "a token is required"
         if scheme.lower() == b"bearer":
             try:
@@ -89,6 +93,29 @@ class RequestGuard:
             except Stranger as stranger:
                 detail = str(stranger)
         raise _stranger(detail)
+
+    def _signed_in(self, shown: str, headers: Headers, method: str) -> Caller:
+        """Return the caller with the cookie of a sign-in; refuse it if another site may have caused the request.
+
+        Browsers send cookies by themselves. SameSite keeps those of other sites out, but not a program on another port
+        of this host. Every browser of the last years says where a request comes from. `check_host` compared Origin.
+        """
+        site = headers.get(b"sec-fetch-site", b"").lower()
+        reads = method in {"GET", "HEAD"}
+        from_us = site == b"same-origin" or (not site and b"origin" in headers)
+        if not from_us and not (reads and site in {b"", b"none"}):
+            raise RequestRefused(
+                HTTPStatus.FORBIDDEN,
+                "cross-site request refused: a request with the cookie of a sign-in must come from the page of this server "
+                "(Sec-Fetch-Site or Origin); programs send Authorization: Bearer with a token",
+            )
+        try:
+            caller = self._callers.caller(shown)
+        except Stranger as stranger:
+            raise _signed_out(str(stranger)) from None
+        if not caller.sign_in:
+            raise _signed_out("the cookie holds no sign-in")
+        return caller
 
     async def while_valid(self, caller: Caller, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Yield chunks for a caller as long as its token is valid."""
@@ -101,11 +128,11 @@ class RequestGuard:
             if isinstance(chunks, AsyncGenerator):
                 await chunks.aclose()
 
-    def user(self, headers: Headers) -> str:
-        """Return the user that the request names."""
+    def user(self, headers: Headers, called: str = "") -> str:
+        """Return the user that the request names, or else the sign-in."""
         given = headers.get(b"spill-user")
         if given is None:
-            return ANONYMOUS
+            return called or ANONYMOUS
         user = given.decode("latin-1")
         if not is_name(user):
             raise RequestRefused(
@@ -122,3 +149,21 @@ def _stranger(detail: str) -> RequestRefused:
         "`token` of the server's data folder",
         headers={"www-authenticate": 'Bearer realm="spillover"'},
     )
+
+
+def _signed_out(detail: str) -> RequestRefused:
+    """Return the refusal of a request whose cookie is of no use."""
+    return RequestRefused(
+        HTTPStatus.UNAUTHORIZED,
+        f"you are signed out: {detail}; sign in again",
+        headers={"www-authenticate": 'Bearer realm="spillover"'},
+    )
+
+
+def _in_cookie(headers: Headers) -> str:
+    """Return the token of a sign-in in a cookie; empty if there is none."""
+    for each in headers.get(b"cookie", b"").split(b";"):
+        name, _, value = each.strip().partition(b"=")
+        if name == COOKIE.encode():
+            return value.decode("latin-1")
+    return ""

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from spillover import __version__
+from spillover.api.http.guard import COOKIE
 from spillover.api.http.problems import MEDIA
 from spillover.forms.schema import refine
 from spillover.model.ids import NAME_RULE
@@ -46,11 +47,14 @@ def describe(endpoints: Sequence[Endpoint[Any, Any, Any]]) -> bytes:
             "openapi": "3.1.0",
             "info": {"title": "Spillover", "version": __version__, "description": _ABOUT},
             "servers": [{"url": "/"}],
-            "security": [{"token": []}],
+            "security": [{"token": []}, {"sign_in": []}],
             "paths": paths,
             "components": {
                 "schemas": components,
-                "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+                "securitySchemes": {
+                    "token": {"type": "http", "scheme": "bearer"},
+                    "sign_in": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+                },
             },
         }
     )

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from spillover.api.http import signing_in
 from spillover.api.http.bodies import read_jobs
 from spillover.api.http.parameters import audit_query, event_filter, job_query, moment, span_of, usage_keys
 from spillover.api.http.replies import Reply, as_json
@@ -558,7 +559,7 @@ async def _lines(history: AsyncIterator[EventView] | AsyncIterator[PastJob]) -> 
             await history.aclose()
 
 
-ROUTES: Final[tuple[HttpRoute[Any, Any], ...]] = tuple(
-    bound for bound in globals().values() if isinstance(bound, HttpRoute)
+ROUTES: Final[tuple[HttpRoute[Any, Any], ...]] = (
+    tuple(bound for bound in globals().values() if isinstance(bound, HttpRoute)) + signing_in.ROUTES
 )
-"""All routes that are bound above."""
+"""All routes: those that are bound above, and those for signing in."""

@@ -2,11 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, overload
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 from msgspec import Struct
 
 from spillover.api.http.bodies import json_reader
+from spillover.api.http.guard import Headers
 from spillover.api.http.parameters import ParameterReader
 from spillover.api.http.replies import Reply
 from spillover.api.http.streams import Stream
@@ -38,6 +39,41 @@ class Services:
 
 
 @dataclass(frozen=True, slots=True)
+class Sent:
+    """How a request was sent, for handlers to which that matters."""
+
+    scope: Any
+    headers: Headers
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether the browser used TLS, to this server or to a proxy before it."""
+        secure: bool = self.scope["scheme"] == "https"
+        return secure or self.headers.get(b"origin", b"").lower().startswith(b"https://")
+
+    @property
+    def url(self) -> str:
+        """The address of this server as the caller knows it."""
+        scheme = "https" if self.is_secure else "http"
+        return f"{scheme}://{self.headers.get(b'host', b'localhost').decode('latin-1')}"
+
+    @property
+    def peer(self) -> str:
+        """The network address of the caller; empty if unknown."""
+        client = self.scope.get("client")
+        return str(client[0]) if client else ""
+
+    @property
+    def program(self) -> str:
+        """What the program of the caller calls itself."""
+        return self.headers.get(b"user-agent", b"").decode("latin-1")
+
+
+UNSENT: Final = Sent({"scheme": "http"}, {})
+"""For requests that did not come over a network."""
+
+
+@dataclass(frozen=True, slots=True)
 class Request(Generic[P, B]):
     """One decoded request."""
 
@@ -49,6 +85,7 @@ class Request(Generic[P, B]):
     caller: Caller = ADMIN
     traceparent: str = ""
     """The header of that name; empty if there is none."""
+    sent: Sent = UNSENT
 
     @property
     def commands(self) -> Commands:

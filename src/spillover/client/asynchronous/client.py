@@ -40,6 +40,7 @@ from spillover.wire.api import (
     JobDetail,
     JobView,
     MachineCosts,
+    Me,
     NewToken,
     NodeView,
     NotificationAction,
@@ -66,6 +67,12 @@ from spillover.wire.api import (
     SecretView,
     ServerView,
     SessionRequest,
+    SignInLink,
+    SignInMethods,
+    SignInOutcome,
+    SignInRef,
+    SignInRequest,
+    SignInView,
     SweepRequest,
     SweepView,
     TokenRef,
@@ -546,6 +553,42 @@ class AsyncClient(AsyncSender):
     async def revoke_token(self, token: str) -> str:
         """Revoke a token by its id, and return the id. For admins."""
         return (await self._ask(ask(endpoints.REVOKE_TOKEN, body=TokenRef(token)))).id
+
+    async def me(self) -> Me:
+        """Return who the server takes this client for."""
+        return await self._ask(ask(endpoints.ME))
+
+    async def sign_in_methods(self) -> SignInMethods:
+        """Return how people can sign in."""
+        return await self._ask(ask(endpoints.SIGN_IN_METHODS))
+
+    async def sign_in(
+        self,
+        *,
+        token: str | None = None,
+        code: str | None = None,
+        id_token: str | None = None,
+        user: str | None = None,
+    ) -> SignInOutcome:
+        """Sign in with one of three; with an `id_token`, the answer has a token for later requests."""
+        request = SignInRequest(token, code, id_token, user)
+        return await self._ask(ask(endpoints.SIGN_IN, body=request, repeatable=False))
+
+    async def sign_out(self) -> str:
+        """End the sign-in whose token this client uses, and return its id."""
+        return (await self._ask(ask(endpoints.SIGN_OUT, repeatable=False))).id
+
+    async def sign_in_link(self) -> SignInLink:
+        """Make a link that signs its reader in as the user of this client, once, within a minute."""
+        return await self._ask(ask(endpoints.SIGN_IN_LINK, repeatable=False))
+
+    async def sign_ins(self) -> list[SignInView]:
+        """Return one's valid sign-ins, newest first; for admins, those of everybody."""
+        return await self._ask(ask(endpoints.SIGN_INS))
+
+    async def revoke_sign_in(self, sign_in: str) -> str:
+        """End a sign-in by its id, and return the id."""
+        return (await self._ask(ask(endpoints.REVOKE_SIGN_IN, body=SignInRef(sign_in)))).id
 
     async def set_secret(
         self, name: str, value: str | bytes, *, project: str | None = None, users: Sequence[str] | None = None

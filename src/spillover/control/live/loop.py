@@ -177,6 +177,10 @@ class Loop:
         self._wake.set()
         return await reply
 
+    def monotonic(self) -> int:
+        """Return nanoseconds since an arbitrary time, for waits that a wrong clock must not change."""
+        return self._clock.monotonic()
+
     async def read(self) -> Engine:
         """Return the engine once its whole state is durable; use it before the next await.
 

@@ -35,6 +35,7 @@ from spillover.control.requests.reserving import Reserving
 from spillover.control.requests.rights import AccessRules, Rights
 from spillover.control.requests.secrets import SecretRequests
 from spillover.control.requests.sessions import Sessions
+from spillover.control.requests.signing_in import SignIns
 from spillover.control.requests.starts import LITTLE_PATIENCE, StartForecasts
 from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
@@ -89,6 +90,8 @@ from spillover.ports.commands import (
     EventFilter,
     JobChanges,
     JobQuery,
+    NewSignIn,
+    Sender,
     Span,
 )
 from spillover.ports.journal import Journal
@@ -117,6 +120,7 @@ from spillover.wire.api import (
     JobPage,
     JobView,
     MachineCosts,
+    Me,
     NewToken,
     NodeView,
     NotificationAction,
@@ -150,6 +154,9 @@ from spillover.wire.api import (
     SessionTaken,
     SessionView,
     SetAsideView,
+    SignInMethods,
+    SignInRequest,
+    SignInView,
     SweepRequest,
     SweepView,
     TokenRequest,
@@ -201,6 +208,8 @@ class Parts(Struct, frozen=True):
     """Who is told of what."""
     delivering: Delivering | None = None
     """What sends notifications; None if nothing does."""
+    sign_ins: SignIns | None = None
+    """None if nobody can sign in."""
 
 
 class LiveCommands:
@@ -665,6 +674,40 @@ class LiveCommands:
     async def revoke_token(self, token: str, who: str) -> None:
         """Revoke a token."""
         await self._tokens.revoke(token, who)
+
+    async def sign_in(self, request: SignInRequest, sender: Sender, who: str) -> NewSignIn:
+        """Sign a person in; raise Stranger if its proof is not valid."""
+        return await self._sign_ins.sign_in(request, sender, who)
+
+    async def sign_out(self, who: str) -> str:
+        """End the sign-in of the caller; return its id."""
+        return await self._sign_ins.sign_out(self._caller, who)
+
+    async def sign_in_methods(self) -> SignInMethods:
+        """Return how people can sign in."""
+        return self._sign_ins.methods()
+
+    async def sign_in_link(self, who: str) -> tuple[str, int]:
+        """Return a code that signs its reader in as the caller, once, and when it ends in nanoseconds UTC."""
+        return self._sign_ins.link(self._caller, who)
+
+    async def me(self, who: str) -> Me:
+        """Return who the caller is."""
+        return self._sign_ins.me(self._caller, who)
+
+    async def sign_ins(self) -> list[SignInView]:
+        """Return the valid sign-ins of the caller, or for admins all, newest first."""
+        return await self._sign_ins.all(self._caller)
+
+    async def revoke_sign_in(self, sign_in: str, who: str) -> None:
+        """End a sign-in."""
+        await self._sign_ins.revoke(sign_in, self._caller, who)
+
+    @property
+    def _sign_ins(self) -> SignIns:
+        if self._parts.sign_ins is None:
+            raise CommandError(ErrorKind.UNAVAILABLE, "nobody can sign in to this server")
+        return self._parts.sign_ins
 
     @property
     def _tokens(self) -> Tokens:

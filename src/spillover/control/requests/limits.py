@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
@@ -29,7 +30,7 @@ class Rate(Struct, frozen=True):
     """Parameters of a token bucket."""
 
     rate: float
-    """Jobs per second."""
+    """Of what is limited, per second."""
     burst: int
 
 
@@ -44,6 +45,36 @@ class _Bucket:
         """Last update, monotonic nanoseconds."""
 
 
+class Buckets:
+    """Token buckets of one rate, by who uses them. Bounded."""
+
+    def __init__(self, monotonic: Callable[[], int], rate: Rate) -> None:
+        self._monotonic = monotonic
+        self._rate = rate
+        self._buckets: dict[str, _Bucket] = {}
+
+    def pause(self, who: str, needed: float = 1) -> float:
+        """Return the seconds until so many are left; 0 if they are."""
+        missing = needed - self._filled(who).left
+        return 0.0 if missing <= 0 else math.ceil(missing / self._rate.rate * 1000) / 1000
+
+    def take(self, who: str, count: float = 1) -> None:
+        """Take some out of a bucket, which may overdraw it."""
+        self._filled(who).left -= count
+
+    def _filled(self, who: str) -> _Bucket:
+        """Return the bucket of somebody, refilled up to now."""
+        now = self._monotonic()
+        bucket = self._buckets.get(who)
+        if bucket is None:
+            if len(self._buckets) >= MOST_BUCKETS:
+                self._buckets.clear()  # most are of those who are gone; the others start full again
+            bucket = self._buckets[who] = _Bucket(self._rate.burst, now)
+        bucket.left = min(self._rate.burst, bucket.left + (now - bucket.at) / SECOND * self._rate.rate)
+        bucket.at = now
+        return bucket
+
+
 class Gauge:
     """Checks requests against the limits."""
 
@@ -54,9 +85,8 @@ class Gauge:
         submissions: Rate | None = None,
         body: int | None = None,
     ) -> None:
-        self._clock = clock
         self._submissions = submissions
-        self._buckets: dict[str, _Bucket] = {}
+        self._buckets = None if submissions is None else Buckets(clock.monotonic, submissions)
         self.bounds = bounds
         """Limits of the queue, which the engine checks on submission; None means no limit."""
         self.body = body
@@ -66,16 +96,14 @@ class Gauge:
 
     def submit(self, token: str, count: int) -> None:
         """Count submitted jobs against a token; raise CommandError with a retry time if they exceed its rate."""
-        rate = self._submissions
-        if rate is None or not count:
+        rate, buckets = self._submissions, self._buckets
+        if rate is None or buckets is None or not count:
             return
-        bucket = self._bucket(token, rate)
-        needed = min(count, rate.burst)
-        if bucket.left >= needed:
-            bucket.left -= count
+        pause = buckets.pause(token, min(count, rate.burst))
+        if not pause:
+            buckets.take(token, count)
             return
         self.refused["submissions_per_second"] += 1
-        pause = math.ceil((needed - bucket.left) / rate.rate * 1000) / 1000
         raise CommandError(
             ErrorKind.LIMITED,
             f"this token submits more than {rate.rate:g} jobs a second (at most {rate.burst} at once); "
@@ -92,15 +120,3 @@ class Gauge:
         """Count a submission that did not fit in the queue, and return its error."""
         self.refused[limit] += 1
         return CommandError(ErrorKind.LIMITED, f"{message}; try again when some have started", (), FULL_PAUSE)
-
-    def _bucket(self, token: str, rate: Rate) -> _Bucket:
-        """Return the bucket of a token, refilled up to now."""
-        now = self._clock.monotonic()
-        bucket = self._buckets.get(token)
-        if bucket is None:
-            if len(self._buckets) >= MOST_BUCKETS:
-                self._buckets.clear()  # most are of unused tokens; the others start full again
-            bucket = self._buckets[token] = _Bucket(rate.burst, now)
-        bucket.left = min(rate.burst, bucket.left + (now - bucket.at) / SECOND * rate.rate)
-        bucket.at = now
-        return bucket

@@ -19,6 +19,7 @@ from spillover.model.tokens import (
     digest_of,
     is_join_token,
     machine_of,
+    own_token_mark,
     read_token,
 )
 from spillover.model.units import SECOND, format_time
@@ -36,6 +37,8 @@ class Tokens:
         if not own:
             raise ValueError("a server needs a token of its own")
         self._own = own.encode()
+        self.own_mark = own_token_mark(own)
+        """What sign-ins with the server's own token have as parent."""
         self._loop = loop
         self._used: dict[str, int] = {}
         """Last use of each token since this server started, nanoseconds UTC."""
@@ -55,8 +58,19 @@ class Tokens:
             raise Stranger(f"token {token.id} was revoked")
         if not token.is_valid(now):
             raise Stranger(f"token {token.id} has expired")
+        if not self.is_usable(token, now):
+            raise Stranger(f"token {token.id} came from an earlier token of the server")
         self._note_use(token.id, now)
-        return Caller(token.role, token.id, token.user, token.project, token.cluster, token.node)
+        return Caller(
+            token.role,
+            token.id,
+            token.user,
+            token.project,
+            token.cluster,
+            token.node,
+            sign_in=token.how is not None,
+            called=token.called,
+        )
 
     def machine(self, shown: str) -> Caller:
         """Return the rented machine with this join token; whether it may still join is decided when it does."""
@@ -79,7 +93,16 @@ class Tokens:
         if not token:
             return True
         known = self._loop.state.tokens.get(token)
-        return known is not None and known.is_valid(self._loop.now())
+        return known is not None and self.is_usable(known, self._loop.now())
+
+    def is_usable(self, token: Token, now: int) -> bool:
+        """Return whether a token is valid, and did not come from an earlier token of the server."""
+        stale = token.parent.startswith("own:") and token.parent != self.own_mark
+        return token.is_valid(now) and not stale
+
+    def used(self, token: str) -> int | None:
+        """Return when a token was last used, nanoseconds UTC; None if not since this server started."""
+        return self._used.get(token)
 
     # --- administration
 
@@ -139,6 +162,7 @@ class Tokens:
             revoked_by=token.revoked_by or None,
             used_at=when(used),
             note=token.note,
+            sign_in=token.how,
         )
 
 

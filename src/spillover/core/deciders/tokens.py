@@ -2,13 +2,17 @@
 
 from typing import Final
 
-from spillover.core.events import AnyEvent, TokenCreated, TokenRevoked
-from spillover.core.proposals import CreateToken, Done, Refusal, RefusalKind, Reply, RevokeToken
+from spillover.core.events import AnyEvent, SignedIn, TokenCreated, TokenRevoked
+from spillover.core.proposals import CreateToken, Done, Refusal, RefusalKind, Reply, RevokeToken, SignIn
 from spillover.core.state import State
-from spillover.model.tokens import TokenRole
+from spillover.model.tokens import Token, TokenRole
 
 MOST: Final = 10_000
-"""The most valid tokens at a time, without those of rented machines."""
+"""The most valid tokens at a time, without those of rented machines and sign-ins."""
+MOST_SIGN_INS: Final = 10_000
+"""The most valid sign-ins at a time."""
+MOST_OF_ONE: Final = 100
+"""The most valid sign-ins with one token, or of one person whom a provider knows. The next one ends the oldest."""
 
 
 def create(state: State, proposal: CreateToken, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -27,7 +31,7 @@ def create(state: State, proposal: CreateToken, now: int) -> tuple[list[AnyEvent
         )
     if proposal.expires is not None and proposal.expires <= now:
         return [], Refusal(RefusalKind.INVALID, "the expiry time is in the past")
-    if sum(token.node is None and token.is_valid(now) for token in state.tokens.values()) >= MOST:
+    if sum(_counts(token) and token.is_valid(now) for token in state.tokens.values()) >= MOST:
         return [], Refusal(RefusalKind.CONFLICT, f"there are {MOST} valid tokens, the maximum; revoke some")
     created = TokenCreated(
         proposal.token,
@@ -44,11 +48,66 @@ def create(state: State, proposal: CreateToken, now: int) -> tuple[list[AnyEvent
     return [created], Done()
 
 
+def _counts(token: Token) -> bool:
+    """Return whether somebody created a token, rather than a machine or a sign-in."""
+    return token.node is None and token.how is None
+
+
+def sign_in(state: State, proposal: SignIn, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Sign a person in; the oldest sign-in of somebody with too many ends."""
+    if proposal.token in state.tokens:
+        return [], Refusal(RefusalKind.CONFLICT, f"token {proposal.token} already exists")
+    expires = proposal.expires
+    parent = state.tokens.get(proposal.parent)
+    if parent is not None:
+        if not parent.is_valid(now):
+            return [], Refusal(RefusalKind.CONFLICT, f"token {parent.id} is no longer valid")
+        expires = min(expires, parent.expires or expires)
+    valid = [token for token in state.tokens.values() if token.how is not None and token.is_valid(now)]
+    own = [token for token in valid if _same_person(token, proposal)]
+    if len(valid) >= MOST_SIGN_INS and not own:
+        return [], Refusal(
+            RefusalKind.CONFLICT, f"{MOST_SIGN_INS} sign-ins are valid, the maximum; revoke some"
+        )
+    surplus = own[: max(len(own) - MOST_OF_ONE + 1, len(valid) >= MOST_SIGN_INS)]
+    ended = [end for token in surplus for end in _ended(state, token, now, proposal.who)]
+    signed_in = SignedIn(
+        proposal.token,
+        now,
+        proposal.who,
+        proposal.role,
+        proposal.digest,
+        proposal.how,
+        proposal.parent,
+        expires,
+        proposal.project,
+        proposal.user,
+        proposal.called,
+        proposal.note,
+    )
+    return [*{end.token: end for end in ended}.values(), signed_in], Done()
+
+
+def _same_person(token: Token, proposal: SignIn) -> bool:
+    """Return whether a sign-in came from where a new one comes from."""
+    if proposal.parent:
+        return token.parent == proposal.parent
+    return not token.parent and token.user == proposal.user
+
+
+def _ended(state: State, token: Token, now: int, who: str) -> list[TokenRevoked]:
+    """Return the end of a token, and of the sign-ins that came from it."""
+    ids = [token.id]
+    for each in ids:  # grows
+        ids += [one.id for one in state.tokens.values() if one.parent == each]
+    return [TokenRevoked(each, now, who) for each in ids if state.tokens[each].revoked is None]
+
+
 def revoke(state: State, proposal: RevokeToken, now: int) -> tuple[list[AnyEvent], Reply]:
-    """Revoke a token."""
+    """Revoke a token, and the sign-ins that came from it."""
     token = state.tokens.get(proposal.token)
     if token is None:
         return [], Refusal(
             RefusalKind.UNKNOWN, f"there is no token {proposal.token}; `spill token list` lists tokens"
         )
-    return ([TokenRevoked(token.id, now, proposal.who)] if token.revoked is None else []), Done()
+    return [*_ended(state, token, now, proposal.who)], Done()

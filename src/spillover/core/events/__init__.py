@@ -111,6 +111,7 @@ from spillover.core.events.server import (
     PolicyChanged,
     PolicyDisabled,
     QueuesConfigured,
+    SignedIn,
     TokenCreated,
     TokenRevoked,
 )
@@ -197,6 +198,7 @@ __all__ = [
     "SecretRemoved",
     "SecretSet",
     "SeenNode",
+    "SignedIn",
     "SpotPriced",
     "StealAsked",
     "StealRefused",
@@ -260,6 +262,7 @@ AnyEvent: TypeAlias = (
     | NodesSeen
     | ClusterChanged
     | TasksBound
+    | SignedIn
     | TokenCreated
     | TokenRevoked
     | ReservationMade

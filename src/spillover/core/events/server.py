@@ -5,7 +5,7 @@ from spillover.model.budget import Budget
 from spillover.model.policy import PolicySet
 from spillover.model.policy_options import write_policies
 from spillover.model.queues import QueueSpec
-from spillover.model.tokens import TokenRole
+from spillover.model.tokens import SignInMethod, TokenRole
 from spillover.model.units import SECOND, format_duration, format_money
 
 
@@ -93,6 +93,39 @@ class TokenCreated(Event, frozen=True, tag="token_created"):
         )
         parts = [f"{name} {value}" for name, value in limits if value is not None]
         return f"{self.who} created token {self.token} with role {', '.join([self.role, *parts])}"
+
+
+class SignedIn(Event, frozen=True, tag="signed_in"):
+    """A person signed in, which made a token."""
+
+    token: str
+    """Its id."""
+    at: int
+    who: str
+    role: TokenRole
+    """As in `token_created`."""
+    digest: bytes
+    """SHA-256 of its secret. The secret itself is not stored."""
+    how: SignInMethod
+    """`token`, `link` or `oidc`."""
+    parent: str
+    """Id of the token that the person signed in with, `own:MARK` for the server's own; empty with `oidc`."""
+    expires: int
+    """Nanoseconds UTC."""
+    project: str | None = None
+    """The only project whose jobs it may see and submit; null means all."""
+    user: str | None = None
+    """The user that its holder acts as; null lets the holder choose."""
+    called: str = ""
+    """The user name that the person stated; empty if `user` counts."""
+    note: str = ""
+    """The browser or program."""
+
+    hidden = ("digest",)  # only the check of tokens needs it
+
+    def __str__(self) -> str:
+        limit = "" if self.project is None else f", project {self.project}"
+        return f"{self.who} signed in ({self.how}) with role {self.role}{limit}: token {self.token}"
 
 
 class TokenRevoked(Event, frozen=True, tag="token_revoked"):

@@ -115,6 +115,16 @@ from spillover.wire.api.server import (
     UsageView,
 )
 from spillover.wire.api.sessions import SessionInput, SessionRequest, SessionTaken, SessionView
+from spillover.wire.api.sign_ins import (
+    Me,
+    OidcMethod,
+    SignInLink,
+    SignInMethods,
+    SignInOutcome,
+    SignInRef,
+    SignInRequest,
+    SignInView,
+)
 
 __all__ = [
     "Action",
@@ -166,6 +176,7 @@ __all__ = [
     "MachineCosts",
     "MachineView",
     "MachinesDoc",
+    "Me",
     "NewToken",
     "NodeView",
     "NotificationAction",
@@ -174,6 +185,7 @@ __all__ = [
     "NotificationTest",
     "NotificationView",
     "OfferView",
+    "OidcMethod",
     "Overview",
     "PastJob",
     "Patch",
@@ -213,6 +225,12 @@ __all__ = [
     "SessionTaken",
     "SessionView",
     "SetAsideView",
+    "SignInLink",
+    "SignInMethods",
+    "SignInOutcome",
+    "SignInRef",
+    "SignInRequest",
+    "SignInView",
     "SweepRequest",
     "SweepView",
     "SweptMachine",

@@ -392,6 +392,8 @@ class TokenView(Struct, frozen=True):
     used_at: Time | None
     """When it was last used; null if not since this server started."""
     note: str
+    sign_in: str | None = None
+    """How somebody signed in, which made this token: `token`, `link` or `oidc`; null if it was created."""
 
 
 class Health(Struct, frozen=True):
