@@ -347,3 +347,26 @@ async def test_many_jobs_in_one_body_do_not_keep_others_waiting(
     answer = asyncio.create_task(http.post("/v1/jobs", json={"jobs": [JOB] * 20_000}))
     assert (await http.get("/v1/health")).status_code == 200
     assert len((await answer).json()["jobs"]) == 20_000
+
+
+async def test_an_open_page_is_told_what_happens_as_server_sent_events(
+    http: httpx.AsyncClient, inside: Served
+) -> None:
+    async with http.stream("GET", "/v1/live") as response:
+        assert response.headers["content-type"] == "text/event-stream"
+        lines = response.aiter_lines()
+        seen: dict[str, str] = {}
+        async for line in lines:
+            if line.startswith("event: "):
+                data = await anext(lines)
+                seen.setdefault(line.removeprefix("event: "), data.removeprefix("data: "))
+            if seen.keys() >= {"overview", "machines"} and not inside.jobs:
+                await inside.control.submit("news")
+            if "jobs" in seen:
+                break
+        assert '"queued":0' in seen["overview"]
+        (job,) = inside.jobs
+        assert f'"jobs":["{job}"]' in seen["jobs"]
+    await until(
+        lambda: all(task.get_name() != "live pages" for task in asyncio.all_tasks()), "the end of a page"
+    )

@@ -4,13 +4,12 @@ Errors that only the client or the server can find get the file and line of thei
 """
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from socket import gethostname
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from spillover.cli.command import UsageError
 from spillover.client import Refused
@@ -18,20 +17,9 @@ from spillover.forms.files import read_file
 from spillover.forms.jobs.options import as_flags, doc_from_options, merged
 from spillover.forms.jobs.reading import read_job, read_with_lines, to_doc
 from spillover.forms.jobs.sbatch import Submitter
-from spillover.forms.problems import BadForm, FormProblem, Lines, path_text
-from spillover.wire.api import FieldProblem
+from spillover.forms.problems import BadForm, FormProblem, Origin, located_in
 
 STDIN: Final = "-"
-_JOB: Final = re.compile(r"jobs\[([0-9]+)\]\.?", re.ASCII)
-_LAST: Final = re.compile(r"(?:\[[^\[\]]*\]|\.?[^.\[\]]+)\Z")
-"""Matches the last part of a path."""
-
-
-class Origin(NamedTuple):
-    """The file of a document, and the line of each of its fields."""
-
-    source: str
-    lines: Lines
 
 
 def read_files(
@@ -104,23 +92,4 @@ def located(origins: Sequence[Origin]) -> Iterator[None]:
     except Refused as error:
         if not error.problems:
             raise
-        raise BadForm([_problem(each, origins) for each in error.problems]) from None
-
-
-def _problem(problem: FieldProblem, origins: Sequence[Origin]) -> FormProblem:
-    """Locate one problem; a path without a job index belongs to the only job."""
-    match = _JOB.match(problem.path)
-    at = int(match[1]) if match is not None else 0
-    if at >= len(origins) or (match is None and len(origins) > 1):
-        return FormProblem("", None, problem.path, problem.message)
-    path = problem.path[match.end() :] if match is not None else problem.path
-    origin = origins[at]
-    return FormProblem(origin.source, _line(path, origin.lines), path, problem.message)
-
-
-def _line(path: str, lines: Lines) -> int | None:
-    """Return the line of a value, or of the nearest enclosing value that has one."""
-    written = {path_text(each): line for each, line in lines.items()}
-    while path and path not in written:
-        path = _LAST.sub("", path) if _LAST.search(path) else ""
-    return written.get(path)
+        raise BadForm([located_in(each.path, each.message, origins) for each in error.problems]) from None

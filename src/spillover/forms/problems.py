@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -15,6 +15,10 @@ Lines: TypeAlias = Mapping[Path, int]
 MOST_SHOWN: Final = 50
 """Most problems to report for one submission; the rest are only counted."""
 
+_JOB: Final = re.compile(r"jobs\[([0-9]+)\]\.?", re.ASCII)
+"""Matches the place of a job in a request."""
+_LAST: Final = re.compile(r"(?:\[[^\[\]]*\]|\.?[^.\[\]]+)\Z")
+"""Matches the last part of a path."""
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
@@ -96,6 +100,32 @@ def line_of(path: Path, lines: Lines) -> int | None:
         if (line := lines.get(path[:end])) is not None:
             return line
     return None
+
+
+class Origin(NamedTuple):
+    """Where a document was written: its file, and the line of each of its fields."""
+
+    source: str
+    lines: Lines
+
+
+def located_in(path: str, message: str, origins: Sequence[Origin]) -> FormProblem:
+    """Locate a problem of a request by the path of its field; a path without a job index belongs to the only job."""
+    match = _JOB.match(path)
+    at = int(match[1]) if match is not None else 0
+    if at >= len(origins) or (match is None and len(origins) > 1):
+        return FormProblem("", None, path, message)
+    field = path[match.end() :] if match is not None else path
+    origin = origins[at]
+    return FormProblem(origin.source, _line_of_text(field, origin.lines), field, message)
+
+
+def _line_of_text(path: str, lines: Lines) -> int | None:
+    """Return the line of a value, or of the nearest enclosing value that has one."""
+    written = {path_text(each): line for each, line in lines.items()}
+    while path and path not in written:
+        path = _LAST.sub("", path) if _LAST.search(path) else ""
+    return written.get(path)
 
 
 def path_text(path: Path) -> str:

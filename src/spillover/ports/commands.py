@@ -24,6 +24,8 @@ from spillover.wire.api import (
     AgentView,
     AuditPage,
     BudgetView,
+    CheckRequest,
+    CheckView,
     ClockView,
     ClusterAction,
     ClusterNames,
@@ -70,6 +72,7 @@ from spillover.wire.api import (
     SecretRef,
     SecretRequest,
     SecretView,
+    Series,
     ServerView,
     SessionInput,
     SessionRequest,
@@ -209,6 +212,15 @@ class JobChange(Struct, frozen=True):
     """Members of an array that reached the state without being placed; empty if the job itself did."""
 
 
+class LiveMessage(Struct, frozen=True):
+    """What an open page is told."""
+
+    event: str
+    """`overview`, `machines`, `jobs`, `pools` or `problem`."""
+    data: bytes
+    """JSON, encoded once for all pages."""
+
+
 class JobChanges(Struct, frozen=True):
     """Changes up to a revision; there are no others."""
 
@@ -282,6 +294,10 @@ class Commands(Protocol):
 
     def without_effect(self, jobs: Sequence[JobForm]) -> list[str]:
         """Return a line for each thing that these jobs ask for and that has no effect on this server."""
+        ...
+
+    async def check(self, request: CheckRequest, user: str) -> CheckView:
+        """Return what is wrong with the text of a job file, or the jobs in it."""
         ...
 
     async def forecast(self, jobs: Sequence[JobForm], user: str) -> Forecasts:
@@ -415,6 +431,14 @@ class Commands(Protocol):
 
     async def overview(self, running: int, queued: int, agents: int) -> Overview:
         """Return a summary with at most this many running jobs, queued jobs and agents."""
+        ...
+
+    def live(self) -> AsyncIterator[LiveMessage]:
+        """Stream what an open page shows: everything first, then changes."""
+        ...
+
+    async def series(self, since: int | None) -> Series:
+        """Return the last hours as lines, from a time on, or of the last hour."""
         ...
 
     async def reservations(self) -> list[ReservationView]:

@@ -20,6 +20,7 @@ from spillover.control.controllers.pools import PoolControl
 from spillover.control.live.loop import Loop
 from spillover.control.requests.limits import KINDS, Gauge
 from spillover.control.views.costs import budget_views
+from spillover.control.views.counting import JobCounts
 from spillover.core.events import AnyEvent, CounterName, JobEnded, JobPlaced, MemberPlaced
 from spillover.core.records.machines import LIVE, PoolRecord
 from spillover.core.state import State
@@ -27,7 +28,7 @@ from spillover.model.ids import JobId
 from spillover.model.policy import choice_of
 from spillover.model.units import MONEY, SECOND
 from spillover.ports.commands import CommandError
-from spillover.server.occupancy import JobCounts, agent_metrics, cluster_metrics
+from spillover.server.occupancy import JobMetrics, agent_metrics, cluster_metrics
 from spillover.server.pauses import Pauses
 from spillover.stores.counted import REFUSALS, CountedBlobs
 
@@ -60,6 +61,7 @@ class _Now(Collector):
         self._blobs = blobs
         self._pools = pools
         self.jobs = JobCounts(loop)
+        self._job_metrics = JobMetrics(self.jobs)
         self.hidden = False
         """Whether to leave out values of the state."""
 
@@ -147,7 +149,7 @@ class _Now(Collector):
         for axis, note in state.policies.disabled.items():
             disabled.add_metric((axis, choice_of(note.before, axis).name), 1)
         yield disabled
-        yield from self.jobs.collect(state)
+        yield from self._job_metrics.collect(state)
         yield from cluster_metrics(state)
         yield from agent_metrics(state)
         yield from _of_pools(state, self._loop.now())

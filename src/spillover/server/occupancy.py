@@ -1,19 +1,16 @@
 """Metrics of who uses what: jobs by project and queue, and CPUs, memory and GPUs of clusters.
 
-Jobs are counted when somebody asks, in slices. A queue of a million jobs takes a second of CPU for that, so the count is
-kept for a while that is long beside the time it took. Projects and queues get series of their own up to a bound, because
-people may name any number of them.
+Projects and queues get series of their own up to a bound, because people may name any number of them.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from spillover.control.live.loop import Loop
-from spillover.core.appliers.queue import live_of
-from spillover.core.records.jobs import Job, Kind
+from spillover.control.views.counting import JobCounts
+from spillover.core.records.jobs import Kind
 from spillover.core.state import State
 from spillover.core.transitions import AGENT
 from spillover.model.budget import EVERY, Of
@@ -25,8 +22,6 @@ OTHER: Final = "other"
 """The project, or queue, that stands for all others."""
 ANY: Final = "*"
 """The cluster that stands for several, or all."""
-KEEP: Final = 20
-"""A count is kept for so many times as long as it took, which bounds its part of a core to a twentieth."""
 STATES: Final = ("HELD", "QUEUED", "PLACED", "RUNNING")
 AGENT_STATES: Final = tuple(dict.fromkeys(AGENT.values()))
 _AMOUNTS: Final[tuple[tuple[str, str, Callable[[Resources], float]], ...]] = (
@@ -37,36 +32,20 @@ _AMOUNTS: Final[tuple[tuple[str, str, Callable[[Resources], float]], ...]] = (
 """The end of the names of metrics, what they count, and how."""
 
 
-class JobCounts:
-    """The jobs that have not ended, counted by what they have in common."""
+class JobMetrics:
+    """Metrics of the jobs that have not ended."""
 
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-        self._until = 0
-        """When the count is too old, on the monotonic clock."""
-        self._counts = Counter[tuple[Kind, str]]()
-        """By kind and state."""
+    def __init__(self, counts: JobCounts) -> None:
+        self._counts = counts
         self._projects = Series()
         self._queues = Series()
-
-    async def refresh(self) -> None:
-        """Count again if that is due; raise CommandError if the state cannot be shown."""
-        begun = self._loop.time.monotonic()
-        if begun < self._until:
-            return
-        counts = Counter[tuple[Kind, str]]()
-        for key, count in await self._loop.scan(lambda jobs: _counted(jobs).items()):
-            counts[key] += count
-        self._counts = counts
-        ended = self._loop.time.monotonic()
-        self._until = ended + KEEP * (ended - begun)
 
     def collect(self, state: State) -> Iterator[Metric]:
         """Yield jobs by project and by queue, and what waits."""
         projects, queues = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
         asked: dict[str, Resources] = {spec.name: Resources() for spec in state.facts.clusters}
         asked[ANY] = Resources()
-        for (kind, state_of_job), count in self._counts.items():
+        for (kind, state_of_job), count in self._counts.counts.items():
             projects[kind.project, state_of_job] += count
             queues[kind.queue, state_of_job] += count
             if state_of_job == "QUEUED":
@@ -153,15 +132,6 @@ def agent_metrics(state: State) -> Iterator[Metric]:
     for (cluster, each), count in counts.items():
         family.add_metric((cluster, each), count)
     yield family
-
-
-def _counted(jobs: Sequence[Job]) -> Counter[tuple[Kind, str]]:
-    """Return how many jobs of each kind and state have not ended; members of arrays count one by one."""
-    counts = Counter[tuple[Kind, str]]()
-    for job in jobs:
-        if live := live_of(job):
-            counts[job.kind, str(job.state)] += live
-    return counts
 
 
 def _only_cluster(kind: Kind) -> str:

@@ -38,6 +38,7 @@ from spillover.control.controllers.leases import Leases
 from spillover.control.controllers.notifying import Notifying
 from spillover.control.controllers.removed import RemovedClusters
 from spillover.control.controllers.replacing import Replacing
+from spillover.control.controllers.sampling import Sampling
 from spillover.control.controllers.sources import Sources
 from spillover.control.controllers.stealing import Stealing
 from spillover.control.controllers.tracing import Tracing
@@ -171,6 +172,7 @@ class Server:
         self.administration = ServerAdministration(
             config, self.loop, self._clusters, self._lives, reload, self._access, self._settings
         )
+        self._sampling = Sampling(self.loop, None if config.store == "memory" else data / "series.bin")
         self.commands = self._commands(drivers)
 
     def _graph_of(self, cluster: ClusterName) -> str | None:
@@ -226,6 +228,7 @@ class Server:
                 settings=self._settings,
                 delivering=self._delivering,
                 sign_ins=self.sign_ins,
+                sampling=self._sampling,
             )
         )
 
@@ -340,6 +343,7 @@ class Server:
             "removed clusters": RemovedClusters(self.loop).run,
             "clusters": self._lives.run,
             "pauses": self._metrics.pauses.run,
+            "sampling": self._sampling.run,
         }
         controllers["replacing"] = Replacing(self.loop).run
         if self._tracing is not None:

@@ -22,6 +22,8 @@ from spillover.wire.api import (
     AuditPage,
     BlobKept,
     BudgetView,
+    CheckRequest,
+    CheckView,
     ClockView,
     ClusterAction,
     ClusterNames,
@@ -40,6 +42,11 @@ from spillover.wire.api import (
     JobPage,
     Jobs,
     JobView,
+    LiveJobs,
+    LiveMachines,
+    LiveOverview,
+    LivePools,
+    LiveProblem,
     MachineCosts,
     Me,
     NewToken,
@@ -71,6 +78,7 @@ from spillover.wire.api import (
     SecretRef,
     SecretRequest,
     SecretView,
+    Series,
     ServerView,
     SessionInput,
     SessionRequest,
@@ -112,6 +120,7 @@ from spillover.wire.parameters import (
     OverviewQuery,
     PastQuery,
     SecretsQuery,
+    SeriesQuery,
     UsageQuery,
     WaitQuery,
 )
@@ -123,6 +132,7 @@ A = TypeVar("A")
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 OCTETS: Final = "application/octet-stream"
+SSE: Final = "text/event-stream"
 FOR_ADMINS: Final = frozenset({TokenRole.ADMIN})
 FOR_AGENTS: Final = frozenset({TokenRole.AGENT, TokenRole.ADMIN})
 
@@ -150,6 +160,11 @@ def json_of(form: type[T], *others: type[Any]) -> Content[T]:
 def lines_of(form: type[Any]) -> Content[bytes]:
     """Return content that is lines of JSON of one type, which the reader processes as they arrive."""
     return Content(NDJSON, (form,))
+
+
+def messages_of(*forms: type[Any]) -> Content[bytes]:
+    """Return content that is server-sent events, whose data is JSON of one of these types."""
+    return Content(SSE, forms)
 
 
 _BODY_ERRORS: Final = {
@@ -230,6 +245,10 @@ LIST_JOBS: Final = Endpoint(
 FORECAST: Final = Endpoint(
     "forecast", "POST", "/v1/forecast", "Predict where and when jobs would start, without submitting them",
     NoParameters, json_of(JobDoc, Jobs), json_of(Forecasts), errors=_LIMITED,
+)
+CHECK: Final = Endpoint(
+    "check", "POST", "/v1/check", "Check the text of a job file or script, without submitting it",
+    NoParameters, json_of(CheckRequest), json_of(CheckView), errors=_LIMITED,
 )
 SHOW: Final = Endpoint(
     "show", "GET", "/v1/jobs/{job}", "Show a job",
@@ -379,6 +398,14 @@ SWEEP_POOLS: Final = Endpoint(
 OVERVIEW: Final = Endpoint(
     "overview", "GET", "/v1/overview", "Show clusters, agents, running jobs and the head of the queue",
     OverviewQuery, NO_BODY, json_of(Overview),
+)
+LIVE: Final = Endpoint(
+    "live", "GET", "/v1/live", "Follow clusters, machines and jobs as server-sent events, as an open page does",
+    NoParameters, NO_BODY, messages_of(LiveOverview, LiveMachines, LiveJobs, LivePools, LiveProblem),
+)
+SERIES: Final = Endpoint(
+    "series", "GET", "/v1/series", "Show the last hours as lines: capacity, use, queue and rent",
+    SeriesQuery, NO_BODY, json_of(Series),
 )
 COSTS: Final = Endpoint(
     "costs", "GET", "/v1/costs", "Show the cost by project, user, cluster, day, week or month",

@@ -171,6 +171,13 @@ class CostQuery(Struct, frozen=True):
     """Attempts that ended at or after this time, RFC 3339 with a zone."""
 
 
+class SeriesQuery(Struct, frozen=True):
+    """Since when."""
+
+    since: Moment | None = None
+    """The first time, RFC 3339 with a zone; the last hour if it is left out."""
+
+
 class UsageQuery(Struct, frozen=True):
     """How to group usage, and since when."""
 

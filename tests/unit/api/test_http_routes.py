@@ -481,3 +481,69 @@ async def test_a_throttled_array_and_a_held_job_say_what_they_wait_for(
     assert (later["state"], later["reason"]["code"]) == ("HELD", "held")
     bad = (await http.post("/v1/jobs", json=doc("bad", array="1-9%none", stdout="out_%Q"))).json()
     assert [problem["path"] for problem in bad["problems"]] == ["spec.array", "spec.stdout"]
+
+
+JOB_FILE = """\
+apiVersion: spillover/v1
+kind: Job
+metadata: {name: train}
+spec:
+  run: ./train
+  resources: {cpu: 2}
+"""
+
+
+async def checked(http: httpx.AsyncClient, text: str, **more: Any) -> Any:
+    answer = await http.post("/v1/check", json={"text": text, **more})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def test_the_text_of_a_job_file_is_checked_with_the_lines_of_its_problems(
+    http: httpx.AsyncClient, inside: Served
+) -> None:
+    text = JOB_FILE.replace("cpu: 2", "cpu: -2").replace("  run:", "  priorty: 3\n  run:")
+    problems = (await checked(http, text))["problems"]
+    assert [(each["line"], each["path"]) for each in problems] == [
+        (5, "spec.priorty"),
+        (7, "spec.resources.cpu"),
+    ]
+    assert "priority" in problems[0]["message"]
+    assert (await checked(http, "a: [1"))["problems"][0]["line"] is not None
+    assert "is empty" in (await checked(http, "# nothing\n"))["problems"][0]["message"]
+    assert not inside.jobs
+
+
+async def test_a_checked_text_can_be_submitted_as_it_came_back(http: httpx.AsyncClient) -> None:
+    good = await checked(http, JOB_FILE + "---\n" + JOB_FILE.replace("train", "eval"), forecast=True)
+    assert (good["problems"], len(good["forecasts"])) == ([], 2)
+    made = await http.post("/v1/jobs", json={"jobs": good["jobs"]})
+    assert made.status_code == 201
+    names = [each["name"] for each in (await http.get("/v1/jobs")).json()["jobs"]]
+    assert sorted(names) == ["eval", "train"]
+
+
+async def test_a_script_is_checked_too(http: httpx.AsyncClient) -> None:
+    script = "#!/bin/sh\n#SBATCH --time=10\n#SBATCH --mail-type=SOMETIMES\necho hi\n"
+    wrong = await checked(http, script, name="job.sbatch")
+    assert [each["line"] for each in wrong["problems"]] == [3]
+    good = await checked(http, "#!/bin/sh\n#SPILL --cpu 2\necho hi\n", name="job.sh")
+    assert good["jobs"][0]["spec"]["resources"]["cpu"] == 2
+
+
+async def test_what_only_the_server_can_refuse_has_its_line(http: httpx.AsyncClient) -> None:
+    text = JOB_FILE + "  after: [{job: nobody}]\n"
+    assert (await checked(http, text))["problems"] == []
+    (problem,) = (await checked(http, text, forecast=True))["problems"]
+    assert (problem["line"], problem["path"]) == (7, "spec.after[0].job")
+    assert "nobody" in problem["message"]
+
+
+async def test_files_of_the_submitter_are_no_input_of_a_checked_text(http: httpx.AsyncClient) -> None:
+    (problem,) = (await checked(http, JOB_FILE + "  inputs: [data.csv]\n"))["problems"]
+    assert (problem["line"], problem["path"]) == (7, "spec.inputs")
+    assert "spill submit" in problem["message"]
+
+
+async def test_the_last_hours_are_shown_as_lines(http: httpx.AsyncClient) -> None:
+    assert (await http.get("/v1/series")).status_code == 503  # nothing samples here

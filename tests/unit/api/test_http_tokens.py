@@ -125,6 +125,7 @@ def test_agents_may_ask_for_their_address_alone_and_only_admins_change_what_is_e
     changes = {each for each in of[TokenRole.SUBMIT] if not each.startswith("GET")}
     assert changes <= {
         "POST /v1/jobs",
+        "POST /v1/check",
         "POST /v1/forecast",
         "PATCH /v1/jobs/{job}",
         "POST /v1/actions",

@@ -29,7 +29,7 @@ from spillover.wire.parameters import (
 from tests.support.http import path_of
 
 DIGEST = "0" * 64
-NOT_FOR_PEOPLE = {"health", "metrics", "openapi"}
+NOT_FOR_PEOPLE = {"health", "live", "metrics", "openapi"}
 """What other programs ask for, by its address."""
 
 

@@ -3,6 +3,7 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from spillover.control.views.counting import KEEP
 from spillover.core.proposals import StartEpoch
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.ids import ClusterName
@@ -10,7 +11,7 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.queues import QueueSpec
 from spillover.model.where import Where
 from spillover.server.metrics import Metrics
-from spillover.server.occupancy import KEEP, MOST, OTHER, Series
+from spillover.server.occupancy import MOST, OTHER, Series
 from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, RENTED
 from tests.support.live import Live, a_live_loop

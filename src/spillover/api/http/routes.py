@@ -16,7 +16,7 @@ from spillover.api.http.streams import Stream
 from spillover.api.traces import trace_of_request
 from spillover.forms.jobs.reading import JobForm
 from spillover.ports.blobs import NoBlob
-from spillover.ports.commands import CommandError, ErrorKind
+from spillover.ports.commands import CommandError, ErrorKind, LiveMessage
 from spillover.wire import endpoints
 from spillover.wire.api import (
     Action,
@@ -28,6 +28,8 @@ from spillover.wire.api import (
     AuditPage,
     BlobKept,
     BudgetView,
+    CheckRequest,
+    CheckView,
     ClockView,
     ClusterAction,
     ClusterNames,
@@ -75,6 +77,7 @@ from spillover.wire.api import (
     SecretRef,
     SecretRequest,
     SecretView,
+    Series,
     ServerView,
     SessionInput,
     SessionRequest,
@@ -90,7 +93,7 @@ from spillover.wire.api import (
     WhatIfView,
     WhyView,
 )
-from spillover.wire.endpoints import NDJSON, OCTETS
+from spillover.wire.endpoints import NDJSON, OCTETS, SSE
 from spillover.wire.parameters import (
     AgentQuery,
     AuditQuery,
@@ -110,6 +113,7 @@ from spillover.wire.parameters import (
     OverviewQuery,
     PastQuery,
     SecretsQuery,
+    SeriesQuery,
     UsageQuery,
     WaitQuery,
 )
@@ -127,6 +131,12 @@ async def submit(request: Request[NoParameters, list[JobForm]]) -> Ids:
 async def forecast(request: Request[NoParameters, list[JobForm]]) -> Forecasts:
     """Forecast where and when jobs would start."""
     return await request.commands.forecast(request.body, request.user)
+
+
+@serves(endpoints.CHECK)
+async def check(request: Request[NoParameters, CheckRequest]) -> CheckView:
+    """Check the text of a job file."""
+    return await request.commands.check(request.body, request.user)
 
 
 @serves(endpoints.LIST_JOBS)
@@ -367,6 +377,18 @@ async def overview(request: Request[OverviewQuery, None]) -> Overview:
     return await request.commands.overview(asked.running, asked.queued, asked.agents)
 
 
+@serves(endpoints.LIVE)
+async def live(request: Request[NoParameters, None]) -> Stream:
+    """Stream what an open page shows."""
+    return Stream(_sent(request.commands.live()), SSE, keep_alive=b":\n\n")
+
+
+@serves(endpoints.SERIES)
+async def series(request: Request[SeriesQuery, None]) -> Series:
+    """Show the last hours."""
+    return await request.commands.series(moment(request.asked.since))
+
+
 @serves(endpoints.COSTS)
 async def costs(request: Request[CostQuery, None]) -> CostReport:
     """Sum costs."""
@@ -557,6 +579,17 @@ async def _lines(history: AsyncIterator[EventView] | AsyncIterator[PastJob]) -> 
     finally:
         if isinstance(history, AsyncGenerator):
             await history.aclose()
+
+
+async def _sent(messages: AsyncIterator[LiveMessage]) -> AsyncIterator[bytes]:
+    """Yield messages as server-sent events. A page that was cut off comes back after two seconds."""
+    try:
+        yield b"retry: 2000\n\n"
+        async for each in messages:
+            yield b"event: %s\ndata: %s\n\n" % (each.event.encode(), each.data)
+    finally:
+        if isinstance(messages, AsyncGenerator):
+            await messages.aclose()
 
 
 ROUTES: Final[tuple[HttpRoute[Any, Any], ...]] = (

@@ -29,6 +29,8 @@ from spillover.wire.api import (
     AgentView,
     AuditView,
     BudgetView,
+    CheckRequest,
+    CheckView,
     ClockView,
     ClusterRequest,
     ClusterView,
@@ -66,6 +68,7 @@ from spillover.wire.api import (
     SecretRef,
     SecretRequest,
     SecretView,
+    Series,
     ServerView,
     SessionRequest,
     SignInLink,
@@ -96,6 +99,7 @@ from spillover.wire.parameters import (
     OfJob,
     OverviewQuery,
     SecretsQuery,
+    SeriesQuery,
     UsageQuery,
 )
 
@@ -414,6 +418,17 @@ class Client(Sender):
     def budgets(self) -> list[BudgetView]:
         """Return all budgets in the current period."""
         return self._ask(ask(endpoints.BUDGETS))
+
+    def check(self, text: str, *, name: str = "job.yaml", forecast: bool = False) -> CheckView:
+        """Return what is wrong with the text of a job file or script, or the jobs in it; submit nothing.
+
+        With `forecast`, the scheduler also says where and when they would start.
+        """
+        return self._ask(ask(endpoints.CHECK, body=CheckRequest(text, name, forecast)))
+
+    def series(self, since: str | datetime | None = None) -> Series:
+        """Return what clusters had and used, what waited and what rent cost since a time; by default the last hour."""
+        return self._ask(ask(endpoints.SERIES, SeriesQuery(asks.moment(since))))
 
     def queues(self) -> list[QueueView]:
         """Return the named queues, with their limits and what is in them."""

@@ -11,6 +11,7 @@ from msgspec import Struct, field, structs
 from spillover.control.agents.administration import act_on_agents
 from spillover.control.agents.silence import silence_of
 from spillover.control.controllers.delivering import Delivering
+from spillover.control.controllers.sampling import Sampling
 from spillover.control.driving.drivers import Drivers
 from spillover.control.live.loop import Loop
 from spillover.control.live.slices import slices
@@ -22,6 +23,7 @@ from spillover.control.requests import dry_run as forecasting
 from spillover.control.requests import whatif
 from spillover.control.requests.acting import Acting
 from spillover.control.requests.changing import Changing
+from spillover.control.requests.checking import check_text
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.limits import Gauge
 from spillover.control.requests.lookup import Found, Lookup, PendingMember, id_of
@@ -52,10 +54,12 @@ from spillover.control.views.details import detail_of
 from spillover.control.views.efficiency import efficiency_of
 from spillover.control.views.history import history
 from spillover.control.views.listing import list_jobs
+from spillover.control.views.live import LiveViews, Summary
 from spillover.control.views.machine_costs import machine_costs
 from spillover.control.views.output import OutputReading
 from spillover.control.views.overview import (
     Pace,
+    Waits,
     clock_view,
     cost_an_hour,
     head_of_queue,
@@ -76,7 +80,7 @@ from spillover.forms.jobs.reading import JobForm
 from spillover.model.budget import CostBy, MachinesBy, UsageBy
 from spillover.model.ids import ClusterName, JobId, is_whole_id
 from spillover.model.reasons import Reason
-from spillover.model.units import format_time
+from spillover.model.units import HOUR, format_time
 from spillover.ports.archive import Archive, Finished
 from spillover.ports.audit import Audit, AuditQuery
 from spillover.ports.blobs import GIB, BlobError
@@ -90,6 +94,7 @@ from spillover.ports.commands import (
     EventFilter,
     JobChanges,
     JobQuery,
+    LiveMessage,
     NewSignIn,
     Sender,
     Span,
@@ -104,6 +109,8 @@ from spillover.wire.api import (
     AgentView,
     AuditPage,
     BudgetView,
+    CheckRequest,
+    CheckView,
     ClockView,
     ClusterAction,
     ClusterNames,
@@ -148,6 +155,7 @@ from spillover.wire.api import (
     SecretRef,
     SecretRequest,
     SecretView,
+    Series,
     ServerView,
     SessionInput,
     SessionRequest,
@@ -210,6 +218,8 @@ class Parts(Struct, frozen=True):
     """What sends notifications; None if nothing does."""
     sign_ins: SignIns | None = None
     """None if nobody can sign in."""
+    sampling: Sampling | None = None
+    """The last hours; None if nothing is sampled."""
 
 
 class LiveCommands:
@@ -223,6 +233,16 @@ class LiveCommands:
         self._policies = PolicyRequests(parts.loop)
         self._reserving = Reserving(parts.loop)
         self._pace = Pace(parts.loop)
+        self._live = LiveViews(
+            parts.loop,
+            Summary(
+                self._clusters,
+                self._server,
+                self._pace.ended,
+                lambda engine, project: len(self._set_aside(engine, project)),
+            ),
+            Waits(parts.loop),
+        )
         self._starts = StartForecasts(parts.loop)
         self._ends = EndsOfJobs(parts.loop)
         self._submitting = parts.submitting
@@ -278,6 +298,14 @@ class LiveCommands:
         starts = self._starts.corrected(starts, tried.now)
         told = forecasting.forecasts(ids, jobs, tried, self._project, starts)
         return structs.replace(told, warnings=self.without_effect(jobs))
+
+    async def check(self, request: CheckRequest, user: str) -> CheckView:
+        """Return what is wrong with the text of a job file, or the jobs in it."""
+
+        async def forecast(jobs: Sequence[JobForm]) -> Forecasts:
+            return await self.forecast(jobs, user)
+
+        return await check_text(request, forecast)
 
     async def act(self, action: Action, who: str) -> Ids:
         """Cancel, hold, release or requeue jobs."""
@@ -354,7 +382,9 @@ class LiveCommands:
             with contextlib.suppress(BlobError):  # show the job anyway
                 await self._parts.files.give(spec.digests, self._project)
         start, _ = await self._starts.view_of(found, LITTLE_PATIENCE)
-        aside = [each for each in self._set_aside(self._loop.engine) if each.subject == id_of(found)]
+        aside = [
+            each for each in self._set_aside(self._loop.engine, self._project) if each.subject == id_of(found)
+        ]
         detail = detail_of(found, structs.replace(view, expected_start=start), spec, aside)
         efficiency = await efficiency_of(self._loop, self._parts.archive, found)
         return structs.replace(detail, efficiency=efficiency)
@@ -571,7 +601,7 @@ class LiveCommands:
             views.Reasons(engine, self._project, self._place_reason, self._problem),
         )
         placed = jobs_of(placed_jobs(state), self._project)
-        aside = self._set_aside(engine)
+        aside = self._set_aside(engine, self._project)
         return Overview(
             at=format_time(self._loop.now()),
             server=self._server(state),
@@ -590,15 +620,26 @@ class LiveCommands:
             pools=pool_summaries(state, self._loop.now()),
         )
 
-    def _set_aside(self, engine: Engine) -> list[SetAsideView]:
+    def live(self) -> AsyncIterator[LiveMessage]:
+        """Stream what an open page shows."""
+        return self._live.messages(self._project)
+
+    async def series(self, since: int | None) -> Series:
+        """Return the last hours as lines."""
+        if self._parts.sampling is None:
+            raise CommandError(ErrorKind.UNAVAILABLE, "this server takes no samples")
+        begin = self._loop.now() - HOUR if since is None else since
+        return self._parts.sampling.series(begin, costs=self._project is None)
+
+    def _set_aside(self, engine: Engine, project: str | None) -> list[SetAsideView]:
         """Return the work that is set aside; for a project, only that of its jobs."""
         found = views.set_aside_views(engine, self._loop.aside, self._loop.now(), self._loop.time.monotonic())
         jobs = engine.state.jobs
         return [
             each
             for each in found
-            if self._project is None
-            or ((job := jobs.get(JobId(each.subject))) is not None and job.kind.project == self._project)
+            if project is None
+            or ((job := jobs.get(JobId(each.subject))) is not None and job.kind.project == project)
         ]
 
     async def clock(self) -> ClockView:

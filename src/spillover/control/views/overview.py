@@ -12,7 +12,7 @@ import msgspec
 
 from spillover import __version__
 from spillover.control.live.loop import Loop
-from spillover.core.events import AnyEvent, JobEnded
+from spillover.core.events import AnyEvent, JobEnded, JobPlaced, MemberPlaced
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
@@ -63,6 +63,41 @@ class Pace:
         return job is not None and job.extra.members is not None
 
 
+class Waits:
+    """The waits of jobs that were placed in the last minutes, on the monotonic clock."""
+
+    KEPT: Final = 15 * MINUTE
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._sums: deque[tuple[int, int, int]] = deque()
+        """A second, the jobs that were placed in it, and the nanoseconds that they had waited."""
+        loop.listen(self._see)
+
+    def mean(self) -> float | None:
+        """Return the mean wait in seconds; None if no job was placed."""
+        oldest = (self._loop.time.monotonic() - self.KEPT) // _EACH
+        while self._sums and self._sums[0][0] <= oldest:
+            self._sums.popleft()
+        count = sum(each for _, each, _ in self._sums)
+        return None if not count else sum(each for _, _, each in self._sums) / count / SECOND
+
+    def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
+        jobs, count, waited = self._loop.state.jobs, 0, 0
+        for event in events:
+            if isinstance(event, JobPlaced | MemberPlaced):
+                job = jobs.get(event.job if isinstance(event, JobPlaced) else event.array)
+                if job is not None:
+                    count += 1
+                    waited += job.waited(event.at)
+        if count:
+            second = self._loop.time.monotonic() // _EACH
+            if self._sums and self._sums[-1][0] == second:
+                _, others, before = self._sums.pop()
+                count, waited = count + others, waited + before
+            self._sums.append((second, count, waited))
+
+
 def placed_jobs(state: State) -> list[Job]:
     """Return all placed jobs, each once, although the tasks of a gang may be on several nodes."""
     ids = {job: None for node in state.nodes.values() for job in node.jobs}
@@ -89,6 +124,17 @@ def cost_an_hour(state: State, placed: Sequence[Job]) -> int:
         if spec is not None and spec.role is Role.RENTED and type(job.phase) is Running:
             rate += rate_of_job(spec.price, job.shape)
     return rate * HOUR // PER_RATE
+
+
+def rent_an_hour(state: State, placed: Sequence[Job], *, machines: bool) -> int:
+    """Return the cost per hour of all that is rented now, in millionths; with `machines`, pools by their machines.
+
+    Without, they count by the shares that jobs pay.
+    """
+    pools = {spec.name for spec in state.facts.clusters if spec.pool is not None} if machines else set()
+    jobs = [job for job in placed if (spec := state.cluster_of(job)) is None or spec.name not in pools]
+    rented = sum(each.hour for name in pools for each in state.live_machines(name))
+    return cost_an_hour(state, jobs) + rented
 
 
 def head_of_queue(engine: Engine, limit: int, project: str | None = None) -> list[Job]:

@@ -512,6 +512,41 @@ class Forecasts(Struct, frozen=True, omit_defaults=True):
     """As for submitted jobs."""
 
 
+class CheckRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """The text of a job file or script to check."""
+
+    text: Annotated[str, Meta(max_length=262_144)]
+    name: Annotated[str, Meta(max_length=200)] = "job.yaml"
+    """Name of the file; its ending says which language a script is in."""
+    forecast: bool = False
+    """Whether to ask the scheduler too where and when the jobs would start."""
+
+
+class TextProblem(Struct, frozen=True):
+    """One problem of a text."""
+
+    line: int | None
+    """Counted from 1; null if it concerns the whole."""
+    path: str
+    """The field, such as `spec.resources.cpu`; empty for the whole."""
+    message: str
+
+
+class CheckView(Struct, frozen=True):
+    """What is wrong with a text, or the jobs in it."""
+
+    problems: list[TextProblem]
+    """By line. Empty if the jobs can be submitted."""
+    more: int
+    """Problems beyond these."""
+    jobs: list[dict[str, Any]]
+    """The jobs as documents that `POST /v1/jobs` takes; empty if there are problems."""
+    warnings: list[TextProblem]
+    """What is ignored, and the jobs run without it."""
+    forecasts: list[Forecast] | None = None
+    """One for each job; null if there are problems, or if none was asked for."""
+
+
 class FileView(Struct, frozen=True):
     """One output file of a job."""
 
