@@ -12,7 +12,7 @@ async function withReason(title, label, work) {
   return dialog(title, field(`Why? Everybody sees it.`, reason), label, () => work(reason.value.trim()), { focus: reason });
 }
 
-const stateTag = (state) => h(`span.tag${{ READY: "", EMPTY: "", ready: "", open: "" }[state] ?? ".warn"}`, {}, String(state).toLowerCase());
+const stateTag = (state) => h(`span.tag${{ READY: "", EMPTY: "", ready: "", open: "", gone: "" }[state] ?? ".warn"}`, {}, String(state).toLowerCase());
 
 function price(cluster) {
   const { price: of, node } = cluster;
@@ -43,7 +43,9 @@ function agentsOf(place, cluster, agents, again) {
 
 function pool(place, of, again) {
   const admin = may(place.me, "admin");
-  const alive = of.machines.filter((each) => each.state !== "gone" && each.state !== "refused");
+  const isGone = (each) => each.state === "gone" || each.state === "refused";
+  const alive = of.machines.filter((each) => !isGone(each));
+  const shown = [...alive, ...of.machines.filter(isGone).sort((a, b) => b.since.localeCompare(a.since)).slice(0, 5)];
   const cluster = of.cluster;
   const pause = async () => {
     const why = h("input", { name: "why", placeholder: "too dear" });
@@ -55,7 +57,7 @@ function pool(place, of, again) {
     h("header", {}, h("h2", {}, "Pool of ", said(cluster)), stateTag(of.state), h("span.hint", {}, `${of.provider}, ${of.min} to ${of.max} machines`), of.budget !== null ? h("span.hint", {}, `${money(of.budget_left)} of ${money(of.budget)} a ${of.budget_per} left`) : null,
       admin ? h("span.actions", {}, of.paused !== null ? h("button.small", { type: "button", "data-key": `pool-${cluster}`, onclick: () => attempt(() => post("/v1/pools/resume", { cluster }), "The pool orders machines again").then(again) }, "Resume") : h("button.small", { type: "button", "data-key": `pool-${cluster}`, onclick: pause }, "Pause")) : null),
     of.paused !== null ? h("p.note.warn", {}, "Paused", of.paused ? [": ", said(of.paused)] : "") : null,
-    of.machines.length ? table(`Machines of the pool of ${cluster}`, [
+    shown.length ? table(`Machines of the pool of ${cluster}`, [
       ["Machine", (each) => [h("span.name", {}, said(each.id)), h("span.sub", {}, `${each.type}${each.zone ? `, ${each.zone}` : ""}${each.spot ? ", spot" : ""}`)]],
       ["State", (each) => [stateTag(each.state), h("span.sub", {}, when(each.since))]],
       ["Why", (each) => [said(each.reason || ""), each.job ? h("span.sub", {}, "for ", h("a", { href: `/jobs/${encodeURIComponent(each.job)}` }, each.job)) : ""], "wrap"],
@@ -63,7 +65,7 @@ function pool(place, of, again) {
       ["Tasks", (each) => count(each.tasks), "num"],
       ["An hour", (each) => money(each.hour, false), "num less"],
       ["Cost", (each) => money(each.cost, false), "num"],
-    ], of.machines.slice(0, 100), { key: (each) => each.id }) : h("p.muted", {}, "No machines now. They are ordered when it pays to rent for a waiting job."),
+    ], shown.slice(0, 100), { key: (each) => each.id }) : h("p.muted", {}, "No machines now. They are ordered when it pays to rent for a waiting job."),
     h("details", { style: { "margin-top": "1.3rem" } }, h("summary", { "data-key": `offers-${cluster}` }, many(of.offers.length, "offer")), h("div", { style: { padding: "0 0 1rem" } }, table(`Offers of the pool of ${cluster}`, [
       ["Type", (each) => [h("span.name", {}, said(each.type)), each.zone || each.spot ? h("span.sub", {}, [each.zone, each.spot ? "spot" : ""].filter(Boolean).join(", ")) : ""]],
       ["Has", (each) => [`${amount(each.cpu)} CPU, ${bytes(each.memory)}${each.gpu ? `, ${many(each.gpu, "GPU")}` : ""}`]],
@@ -126,8 +128,8 @@ export function clustersPage(place) {
             : h("button.small", { type: "button", "data-key": `cluster-${cluster.name}`, onclick: drain }, "Drain")) : null),
         cluster.why ? h("p.note.warn", {}, said(cluster.why)) : null,
         facts([
-          ["CPUs", `${amount(cluster.used.cpu)} of ${amount(cluster.capacity.cpu)} used by our jobs${cluster.foreign.cpu ? `, ${amount(cluster.foreign.cpu)} by others` : ""}`],
-          ["memory", `${bytes(cluster.used.memory)} of ${bytes(cluster.capacity.memory)}`],
+          ["CPUs", cluster.capacity.cpu > 0 && `${amount(cluster.used.cpu)} of ${amount(cluster.capacity.cpu)} used by our jobs${cluster.foreign.cpu ? `, ${amount(cluster.foreign.cpu)} by others` : ""}`],
+          ["memory", cluster.capacity.memory > 0 && `${bytes(cluster.used.memory)} of ${bytes(cluster.capacity.memory)}`],
           ["GPUs", cluster.capacity.gpu > 0 && `${amount(cluster.used.gpu)} of ${amount(cluster.capacity.gpu)}`],
           ["runs", many(cluster.running, "job")],
           ["price", price(cluster)],

@@ -24,7 +24,7 @@ export function budgetBars(budgets) {
       const spent = Math.min(1, each.limit ? each.spent / each.limit : 1);
       const held = Math.min(1 - spent, each.limit ? each.held / each.limit : 0);
       const text = `${money(each.spent)} spent, ${money(each.held)} held, ${money(each.left)} left of ${money(each.limit)}`;
-      return h("span.barline", { role: "img", "aria-label": text, title: text, style: { "margin-top": ".4rem" } }, h("i", { style: { width: `${spent * 100}%`, "--c": each.left <= 0 ? "var(--failed)" : "var(--running)" } }), h("i", { style: { width: `${held * 100}%`, "--c": "var(--placed)" } }));
+      return h("span.barline", { role: "img", "aria-label": text, title: text }, h("i", { style: { width: `${spent * 100}%`, "--c": each.left <= 0 ? "var(--failed)" : "var(--running)" } }), h("i", { style: { width: `${held * 100}%`, "--c": "var(--placed)" } }));
     }],
     ["Spent", (each) => [money(each.spent, false), each.held > 0 ? h("span.sub", {}, `+ ${money(each.held, false)} held`) : ""], "num"],
     ["Left", (each) => (each.left <= 0 ? h("span.tag.bad", {}, "used up") : [money(each.left, false), h("span.sub", {}, `of ${money(each.limit, false)}`)]), "num"],
@@ -59,7 +59,7 @@ function usage(place, by, days) {
     const hour = (value) => (value > 0 && value < 0.01 ? "< 0.01" : amount(value));
     const columns = [
       ...report.by.map((key) => [key.charAt(0).toUpperCase() + key.slice(1), (row) => h("span.name", {}, said(row.key[key] || "–"))]),
-      ["", (row) => h("span.barline", { role: "img", "aria-label": `${amount(hours(row, "cpu"))} CPU hours`, style: { "margin-top": ".4rem", background: "none" } },
+      ["", (row) => h("span.barline", { role: "img", "aria-label": `${amount(hours(row, "cpu"))} CPU hours`, style: { background: "none" } },
         h("i", { style: { width: `${(100 * row.owned.cpu) / most}%`, "--c": "var(--running)" } }), h("i", { style: { width: `${(100 * row.rented.cpu) / most}%`, "--c": "var(--waiting)" } })), "less"],
       ["Jobs", (row) => count(row.jobs), "num"],
       ["CPU h, owned", (row) => hour(row.owned.cpu), "num"],
@@ -84,7 +84,7 @@ function machines(place) {
       ["", (row) => {
         const parts = [["useful", row.useful, "var(--succeeded)"], ["boot", row.boot, "var(--placed)"], ["idle", row.idle, "var(--waiting)"], ["interrupted", row.interrupted, "var(--failed)"]];
         const text = parts.map(([name, value]) => `${name} ${money(value)}`).join(", ");
-        return h("span.barline", { role: "img", "aria-label": text, title: text, style: { "margin-top": ".4rem" } }, parts.map(([, value, colour]) => h("i", { style: { width: `${(100 * value) / (row.paid || 1)}%`, "--c": colour } })));
+        return h("span.barline", { role: "img", "aria-label": text, title: text }, parts.map(([, value, colour]) => h("i", { style: { width: `${(100 * value) / (row.paid || 1)}%`, "--c": colour } })));
       }],
       ["Machines", (row) => count(row.machines), "num less"],
       ["Useful", (row) => money(row.useful, false), "num"],

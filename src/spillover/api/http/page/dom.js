@@ -78,13 +78,13 @@ const ICONS = {
   account: "M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8zm-8 8c0-4 4-6 8-6s8 2 8 6z",
   search: "M10 3a7 7 0 0 1 5.5 11.3l5 5-1.4 1.4-5-5A7 7 0 1 1 10 3zm0 2a5 5 0 1 0 0 10 5 5 0 0 0 0-10z",
   menu: "M3 5h18v2H3zm0 6h18v2H3zm0 6h18v2H3z",
-  theme: "M12 3a9 9 0 1 0 0 18zm0 0a9 9 0 0 1 0 18z",
+  theme: "M12 2a10 10 0 1 0 0 20 10 10 0 0 0 0-20zm0 2a8 8 0 0 1 0 16z",
   down: "M11 3h2v10l4-4 1.4 1.4L12 17l-6.4-6.6L7 9l4 4zM4 19h16v2H4z",
 };
 
 /** One of our icons; it says nothing to screen readers. */
 export const icon = (name) =>
-  svg("svg", { viewBox: "0 0 24 24", fill: "currentColor", "aria-hidden": "true" }, svg("path", { d: ICONS[name] }));
+  svg("svg", { viewBox: "0 0 24 24", fill: "currentColor", "fill-rule": "evenodd", "aria-hidden": "true" }, svg("path", { d: ICONS[name] }));
 
 // --- amounts
 
@@ -225,7 +225,7 @@ export const card = (title, ...children) => h("section.card", {}, h("header", {}
 
 /** Facts as a list of names and values; those that are null are left out. */
 export const facts = (pairs) =>
-  h("dl.facts", {}, pairs.filter(([, value]) => value !== null && value !== undefined && value !== false).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  h("dl.facts", {}, pairs.filter(([, value]) => value !== null && value !== undefined && value !== false && value !== "").map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 
 /** Offer text as a file. */
 export function download(name, text, type = "text/csv") {

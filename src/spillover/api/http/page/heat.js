@@ -61,7 +61,7 @@ export function heat(place, cluster) {
     }
   };
   const make = (machine, big) => {
-    const tile = h("a", { href: `/clusters?machine=${encodeURIComponent(`${machine.cluster}/${machine.name}`)}`, tabindex: "-1", "data-big": big || null }, big ? [h("span.n", {}, machine.name), h("span.s"), h("span.u")] : null);
+    const tile = h("a", { href: `/clusters?machine=${encodeURIComponent(`${machine.cluster}/${machine.name}`)}`, tabindex: "-1", "data-big": big ? "1" : null }, big ? [h("span.n", {}, machine.name), h("span.s"), h("span.u")] : null);
     tile.machine = machine;
     dress(tile, machine);
     return tile;

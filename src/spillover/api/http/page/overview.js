@@ -18,7 +18,7 @@ function figures(of) {
     figure("Waiting", count(jobs.queued), jobs.held ? `and ${count(jobs.held)} held` : "none held", "/jobs?state=QUEUED"),
     figure("Waited", of.waited_s === null ? "–" : span(of.waited_s), "on average, last 15 minutes"),
     figure("Owned CPUs", [amount(sum("owned", "used")), h("small", {}, ` of ${amount(sum("owned", "capacity"))}`)], "in use", "/clusters"),
-    figure("Rent now", [money(of.cost_an_hour, false), h("small", {}, ` ${currencyName()} an hour`)], machines ? many(machines, "rented machine") : "nothing is rented", "/costs"));
+    figure("Rent now", [money(of.cost_an_hour, false), h("small", {}, ` ${currencyName()}`)], machines ? `an hour, for ${many(machines, "machine")}` : "an hour; nothing is rented", "/costs"));
 }
 
 function queue(of) {
@@ -84,7 +84,7 @@ function head(place) {
     aside.length ? h("p.note.warn", { style: { "margin-bottom": ".8rem" } }, `${many(aside.length, "piece")} of work failed unexpectedly and will be tried again: `, said(aside[0].reason)) : null,
     queued.length ? table("Next in the queue", [
       ["Job", (job) => [jobLink(job), h("span.sub", {}, said(job.project))]],
-      ["Expected", (job) => (job.expected_start?.p50 ? when(job.expected_start.p50) : when(job.submitted_at)), "nowrap"],
+      ["Starts", (job) => (job.expected_start?.p50 ? when(job.expected_start.p50) : h("span.muted", {}, "not known")), "nowrap"],
       ["Why it waits", (job) => said(job.reason?.message ?? "it is next"), "reason"],
     ], queued, { key: (job) => job.id }) : empty("Nobody waits", may(place.me, "submit") ? h("a", { href: "/submit" }, "Submit a job") : "")), { follow: ["overview"], least: 3000, label: "Next in the queue" });
 }
@@ -93,7 +93,7 @@ function head(place) {
 export function overviewPage(place) {
   const top = h("div");
   const by = h("div");
-  const maps = h("div.grid.two");
+  const maps = h("div.grid.maps");
   const money1 = h("div");
   const warn = h("div");
   let names = "";

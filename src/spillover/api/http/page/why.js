@@ -1,7 +1,7 @@
 // Says why a job waits, runs where it runs, or ended; and what would change that.
 
 import { get, part, patch, post } from "./api.js";
-import { amount, bytes, facts, h, money, put, said, span, table, when } from "./dom.js";
+import { amount, bytes, facts, h, many, money, put, said, span, table, when } from "./dom.js";
 import { attempt, dialog, field, mayChange, panel, problem } from "./parts.js";
 
 /** The reasons of each cluster. */
@@ -26,7 +26,7 @@ export function whyPanel(place, job) {
   const draw = (why) => [
     h("section.card.stack", {},
       h("header", {}, h("h2", {}, why.state === "QUEUED" || why.state === "HELD" ? "Why it waits" : "Why")),
-      h("p.wrap", {}, said(sentence(why.sentence))),
+      h("p.wrap", {}, said(sentence(why.sentence, job))),
       facts([
         ["waiting since", why.waiting_since && when(why.waiting_since)],
         ["jobs ahead", why.ahead !== null && (why.more_ahead ? `${amount(why.ahead)} or more` : amount(why.ahead))],
@@ -42,31 +42,34 @@ export function whyPanel(place, job) {
   return panel(place, read, draw, { follow, least: 3000, label: "Why", tag: "div" });
 }
 
-const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
+/** A sentence of the server about a job, whose id is on the page already. */
+function sentence(text, job) {
+  const told = text.startsWith(`${job.id} `) ? `it${text.slice(job.id.length)}` : text;
+  return told.charAt(0).toUpperCase() + told.slice(1) + (/[.!?]$/.test(told) ? "" : ".");
+}
 
-/** Resources of a change as a patch of the job, or null if it is another kind. */
-const specOf = (each) => each.patch ?? null;
+/** Another job; one of a project that the caller may not see has no address. */
+const other = (job) => [job.id ? h("a", { href: `/jobs/${part(job.id)}` }, said(job.name)) : h("span.muted", {}, "a job of another project"), job.id ? h("span.muted", {}, " of ", said(job.user)) : "", job.ends_at ? [", expected to end ", when(job.ends_at)] : ""];
 
-/** What would let a waiting job start now; each checked by the server on a snapshot. */
+/** Who is ahead, what has to end, and what would let a waiting job start now; each change was tried by the server on a snapshot. */
 export function changesPanel(place, job) {
   const read = (signal) => get(`/v1/jobs/${part(job.id)}/changes`, {}, signal);
-  const draw = (found) => h("section.card.stack", {},
-    h("header", {}, h("h2", {}, "What would let it start now"), h("span.hint.push", {}, "each tried with the real scheduler on a snapshot")),
-    found.ahead?.length ? h("div", {}, h("h3", {}, "Ahead of it"), h("ol.small", {}, found.ahead.map((each) => h("li", {}, h("a", { href: `/jobs/${part(each.id)}` }, said(each.name)), " ", h("span.muted", {}, each.reason ? said(each.reason.message ?? each.reason) : ""))))) : null,
-    found.ends?.length ? h("div", {}, h("h3", {}, "What would have to end"), h("ul.small", {}, found.ends.map((each) => h("li", {}, h("a", { href: `/jobs/${part(each.id)}` }, said(each.name)), each.ends_at ? [", expected ", when(each.ends_at)] : "")))) : null,
-    found.changes?.length
-      ? table("Changes that would let it start now", [
-        ["Change", (each) => said(each.sentence ?? each.text), "wrap"],
-        ["Where", (each) => said(each.cluster ?? "–")],
-        ["", (each) => (specOf(each) && mayChange(place.me, job) ? h("button.small", { type: "button", onclick: () => apply(job, each) }, "Change it") : null), "num"],
-      ], found.changes)
-      : h("p.muted", {}, found.note ?? "No small change would let it start now."));
-  return panel(place, read, draw, { every: 15_000, label: "What would let it start now" });
+  const list = (title, jobs, in_all, more) => (jobs.length ? h("div", {}, h("h3", {}, title), h("ul", {}, jobs.map((each) => h("li", {}, other(each)))), in_all > jobs.length || more ? h("p.hint", {}, `and ${amount(in_all - jobs.length)} more${more ? ", or others" : ""}`) : null) : null);
+  const draw = (found) => {
+    const columns = [
+      ["Change", (each) => said(sentence(each.sentence, job)), "wrap"],
+      ["Where", (each) => said(each.cluster)],
+      ["", (each) => (each.changes && mayChange(place.me, job) ? h("button.small", { type: "button", "data-key": `change-${each.what}`, onclick: () => apply(job, each) }, "Change it") : null), "num"],
+    ];
+    return h("section.card.stack", { "aria-label": "What would let it start now" },
+      h("header", {}, h("h2", {}, "What would let it start now"), h("span.hint.push", {}, found.tried ? `the scheduler tried ${many(found.tried, "change")} on a snapshot` : "")),
+      h("div.grid.two", {}, list("Ahead of it", found.ahead, found.ahead_in_all, found.more_ahead), list("What ends before it starts", found.ends, 0, false)),
+      found.changes.length ? table("Changes that would let it start now", columns, found.changes, { key: (each) => each.what }) : h("p.muted", {}, found.complete ? "No small change of its own would let it start now." : "The search took too long and found no change; try one yourself below."));
+  };
+  return panel(place, read, draw, { every: 20_000, follow: (name, detail) => name === "jobs" && detail.jobs.includes(job.id), least: 5000, label: "What would let it start now" });
 }
 
-async function apply(job, each) {
-  await dialog(`Change ${job.name}?`, h("p.wrap", {}, said(each.sentence ?? each.text)), "Change it", () => patch(`/v1/jobs/${part(job.id)}`, specOf(each)));
-}
+const apply = (job, each) => dialog(`Change ${job.name}?`, h("p.wrap", {}, said(sentence(each.sentence, job))), "Change it", () => patch(`/v1/jobs/${part(job.id)}`, each.changes));
 
 /** Try other resources, more machines or another policy, without changing anything. */
 export function whatIf(place, job, clusters) {
@@ -100,7 +103,7 @@ export function whatIf(place, job, clusters) {
       put(answer, h("p.busy", {}, "Asking the scheduler …"));
       try {
         const found = await post(`/v1/jobs/${part(job.id)}/what-if`, body, place.signal);
-        put(answer, h(`div.note.${found.starts ? "good" : "warn"}.stack`, {}, h("p.wrap", {}, said(sentence(found.sentence))), found.starts ? offer(body) : null));
+        put(answer, h(`div.note.${found.starts ? "good" : "warn"}.stack`, {}, h("p.wrap", {}, said(sentence(found.sentence, job))), found.starts ? offer(body) : null));
       } catch (error) {
         if (!place.signal.aborted) put(answer, problem(error));
       }
