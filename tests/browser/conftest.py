@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Error, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Page, expect, sync_playwright
 
+from spillover.client.flows import ENDED
 from tests.support.processes import ServerProcess, nothing_left, write_config
 
 HERE: Final = Path(__file__).parent
@@ -51,6 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     """The browser. As root its sandbox does not start, and the pages are our own."""
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox"] if os.geteuid() == 0 else []
@@ -164,10 +166,15 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPr
 
 @pytest.fixture
 def site(shared_server: ServerProcess, chromium: Browser) -> Iterator[Site]:
-    """The shared server, and windows that are closed in the end."""
+    """The shared server, and windows that are closed in the end. No job is left to run."""
     made = Site(shared_server, chromium)
     yield made
-    assert made.leave() == []
+    faults = made.leave()
+    with shared_server.client() as client:
+        left = [job.id for job in client.jobs() if job.state not in ENDED]
+        if left:
+            client.cancel(*left)
+    assert faults == []
 
 
 @pytest.fixture

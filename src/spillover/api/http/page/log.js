@@ -10,7 +10,7 @@ const MOST_LINE = 8000;
 /** An escape sequence that is longer is no sequence. */
 const MOST_ESCAPE = 2048;
 /** Characters that are taken up at once, so that the page answers in between. */
-const SLICE = 64 * 1024;
+const SLICE = 256 * 1024;
 
 const FLAGS = { 1: "b", 2: "d", 3: "i", 4: "u", 9: "s" };
 const OFF = { 21: "b", 22: "bd", 23: "i", 24: "u", 29: "s" };
@@ -185,7 +185,7 @@ export function output(signal, job) {
 
   let pending = null; // the last line, not complete yet
   let left = 0; // lines that are not kept any more
-  const mark = (text) => { pending?.remove(); pending = null; screen.append(h("div.mark", {}, text)); };
+  const mark = (text) => { screen.append(h("div.mark", {}, text)); trim(); };
   const matches = (line) => needle !== "" && line.textContent.toLowerCase().includes(needle);
   const put1 = (line) => {
     if (matches(line)) { line.classList.add("hit"); hits.push(line); }
@@ -244,7 +244,11 @@ export function output(signal, job) {
           for (let at = 0; at < text.length; at += SLICE) {
             pending?.remove();
             pending = null;
-            terminal.take(text.slice(at, at + SLICE), (line) => { got += 1; put1(lineOf(line)); });
+            const fresh = [];
+            terminal.take(text.slice(at, at + SLICE), (line) => { got += 1; fresh.push(line); });
+            // Of many lines at once, only those that stay are made.
+            left += Math.max(0, fresh.length - MOST_LINES);
+            for (const line of fresh.slice(-MOST_LINES)) put1(lineOf(line));
             if (terminal.length) { pending = lineOf(terminal.line); put1(pending); }
             trim();
             if (bottom.checked) screen.scrollTop = screen.scrollHeight;
