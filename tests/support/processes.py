@@ -53,6 +53,8 @@ class ServerProcess:
         self.url = ""
         self.program = "spillover.cli"
         """The module to run; a test may wrap the usual one."""
+        self.terminal: int | None = None
+        """File descriptor of a terminal for standard error; None for the log."""
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -76,7 +78,7 @@ class ServerProcess:
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=log,
+                stderr=log if self.terminal is None else self.terminal,
                 preexec_fn=limits,  # noqa: PLW1509 - only sets a limit of the new process
             )
 

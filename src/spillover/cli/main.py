@@ -40,6 +40,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "forward": CommandEntry("commands.sessions", "forward a local port to a task's machine"),
     "fetch": CommandEntry("commands.fetch", "download the output files of a job"),
     "cancel": CommandEntry("commands.change", "cancel jobs"),
+    "open": CommandEntry("commands.open", "open the web page of the server, signed in"),
     "top": CommandEntry("commands.top", "watch jobs, clusters and agents, live"),
     "wait": CommandEntry("commands.wait", "wait until jobs have ended"),
     "hold": CommandEntry("commands.change", "keep queued jobs from starting"),

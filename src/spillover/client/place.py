@@ -85,7 +85,9 @@ def find(
     if user is not None and not is_name(user):
         raise Refused(f"{user!r} is not a user name; write {NAME_RULE}", status=400, kind="invalid")
     trusted = Path(authority) if authority else None
-    return ServerPlace(url, secret, user or _user(), found, trusted, "SPILL_CA" if variable else "", mending)
+    return ServerPlace(
+        url, secret, user or account(), found, trusted, "SPILL_CA" if variable else "", mending
+    )
 
 
 def _told_in(path: Path) -> ServerFile:
@@ -171,7 +173,7 @@ def _token(folder: Path, given: str | Path | None, *, named: bool, lent: bool) -
     return token, f"it came from {path}; set SPILL_TOKEN to {_PRINTED}"
 
 
-def _user() -> str:
+def account() -> str:
     """Return the user of this process; ANONYMOUS if that is not a valid name."""
     try:
         user = getpass.getuser()

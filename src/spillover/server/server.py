@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import os
+import shlex
 import socket
 import ssl
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -19,6 +21,8 @@ from spillover.api.grpc.jobs import JobsService
 from spillover.api.http.app import App, build_app
 from spillover.api.http.door import Door
 from spillover.api.http.serving import HttpBounds, serving
+from spillover.api.http.signing_in import link_of
+from spillover.client.place import account
 from spillover.clusters.agents.hub import Hub
 from spillover.config.config import Address, Config, OnShutdown
 from spillover.control.agents.earlier import EarlierValues
@@ -63,6 +67,7 @@ from spillover.core.proposals import QueueBounds, Refusal, StartEpoch
 from spillover.model.ids import ClusterName
 from spillover.model.units import SECOND
 from spillover.policies.loading import load_surely
+from spillover.ports.callers import ADMIN
 from spillover.ports.clock import Clock
 from spillover.ports.commands import CommandError, ErrorKind
 from spillover.ports.journal import StoreError, Unwritable
@@ -301,6 +306,8 @@ class Server:
                 self._clusters.start_agents(self._reached(grpc_port, grpc, renewal))
                 door.open(app)
                 print(f"ready {url}", flush=True)  # noqa: T201 - the starting process waits for it
+                if sys.stderr.isatty():  # somebody looks on
+                    print(self._invitation(url), file=sys.stderr, flush=True)  # noqa: T201 - not for logs
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
@@ -427,6 +434,13 @@ class Server:
             address=address,
             gauge=self._gauge,
         )
+
+    def _invitation(self, url: str) -> str:
+        """Return a line with a link that signs its reader in."""
+        code, _ = self.sign_ins.link(ADMIN, account())
+        usual = self._data.resolve() == Path("spill-data").resolve()
+        again = "spill open" if usual else f"spill open --data {shlex.quote(str(self._data))}"
+        return f"web page: {link_of(url, code)} (works once, within a minute; `{again}` makes another)"
 
     def _bounds(self) -> HttpBounds:
         """Return the limits of HTTP connections."""

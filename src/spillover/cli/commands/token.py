@@ -145,7 +145,7 @@ def _row(token: "TokenView") -> Row:
         token.created_by,
         local(token.expires_at) if token.expires_at else NOTHING,
         local(token.used_at) if token.used_at else NOTHING,
-        token.note,
+        token.note if token.sign_in is None else f"sign-in by {token.sign_in}, {token.note}",
     )
 
 

@@ -1,5 +1,6 @@
 """Runs the demo: starts a server, submits jobs over some seconds, shows and reports them, and cleans up."""
 
+import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -53,10 +54,21 @@ def _run(args: Namespace, context: Context) -> int:
     out.line()
     out.flush()
     with running(CONFIG) as server, Client(server=server.url, token=server.token) as client:
+        watched = sys.stdin.isatty() and sys.stdout.isatty()
+        if watched:
+            out.line(f"To watch it in a browser, open {client.sign_in_link().url}")
+            out.line("within a minute; the link works once.")
+            out.line()
+            out.flush()
         with DemoView(out) as view:
             seen = play(client, view)
         report(out, seen, client.machine_costs().total)
         out.flush()
+        if watched and client.sign_ins():
+            out.line()
+            out.line("The server of the demo runs for your browser until you press Enter.")
+            out.flush()
+            sys.stdin.readline()
     return codes.OK
 
 
