@@ -27,6 +27,7 @@ from spillover.core.proposals import DRIVER, HandBack, Outcome, Proposal, Regist
 from spillover.core.records.jobs import Job, Placed, Running, Waiting
 from spillover.core.records.machines import RentedMachine
 from spillover.deciding.engine import Engine
+from spillover.deciding.explain.explain import Decider
 from spillover.deciding.forecast.estimates import began_at
 from spillover.deciding.queue.lanes import Walk
 from spillover.deciding.renting.offers import ASSUMED
@@ -51,7 +52,7 @@ class Starts(Struct, frozen=True):
     """How many steps the scheduler took."""
 
 
-def first_jobs(engine: Engine, most: int) -> list[JobId]:
+def first_jobs(engine: Decider, most: int) -> list[JobId]:
     """Return the first jobs of the queue, at most `most`; in a small state, then those that are not queued yet."""
     index, jobs = engine.index, engine.state.jobs
     found: list[JobId] = []

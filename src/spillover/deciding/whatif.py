@@ -12,19 +12,22 @@ from msgspec.structs import replace
 
 from spillover.core.appliers.queue import grant, let_rent
 from spillover.core.decide import decide
-from spillover.core.events import JobSubmitted
-from spillover.core.proposals import Refusal, RefusalKind, SetPolicies, Submit
+from spillover.core.events import BudgetsConfigured, JobReprioritised, JobSubmitted, QueuesConfigured
+from spillover.core.proposals import Act, Change, Proposal, Refusal, RefusalKind, SetPolicies, Submit
 from spillover.core.records.jobs import Job, Queued
 from spillover.core.records.nodes import Node
 from spillover.core.snapshot import StateSnapshot
 from spillover.core.state import State
 from spillover.deciding.cycle import cycle
 from spillover.deciding.cycle.plan import Plan
-from spillover.deciding.engine import Engine
+from spillover.deciding.engine import Engine, Step
 from spillover.deciding.explain.explain import Explanation, explain
 from spillover.deciding.queue.snapshot import IndexSnapshot
+from spillover.model.budget import Budget
 from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.job import Shape, Terms
 from spillover.model.policy import PolicySet
+from spillover.model.queues import QueueSpec
 from spillover.model.resources import Resources
 
 
@@ -117,27 +120,93 @@ class OtherRequest(Struct, frozen=True):
     """Of each task."""
 
 
-Assumption: TypeAlias = OtherPolicies | MoreMachines | OtherRequest
+class OtherShape(Struct, frozen=True):
+    """Assume that a queued job asks for something else of clusters and machines."""
+
+    job: JobId
+    shape: Shape
 
 
-def assume(snapshot: Snapshot, now: int, assumptions: Iterable[Assumption]) -> Refusal | None:
-    """Apply assumptions to a snapshot and run a step; return a refusal if one of them is impossible."""
+class OtherTerms(Struct, frozen=True):
+    """Assume that a queued job has other limits of time or cost."""
+
+    job: JobId
+    terms: Terms
+
+
+class OtherPriority(Struct, frozen=True):
+    """Assume that a queued job has another priority."""
+
+    job: JobId
+    priority: int
+
+
+class Release(Struct, frozen=True):
+    """Assume that nobody holds a job."""
+
+    job: JobId
+
+
+class OtherBudgets(Struct, frozen=True):
+    """Assume other budgets."""
+
+    budgets: tuple[Budget, ...]
+
+
+class OtherQueues(Struct, frozen=True):
+    """Assume that named queues are configured differently."""
+
+    queues: tuple[QueueSpec, ...]
+
+
+Assumption: TypeAlias = (
+    OtherPolicies
+    | MoreMachines
+    | OtherRequest
+    | OtherShape
+    | OtherTerms
+    | OtherPriority
+    | Release
+    | OtherBudgets
+    | OtherQueues
+)
+
+
+def assume(snapshot: Snapshot, now: int, assumptions: Iterable[Assumption]) -> Refusal | Step:
+    """Apply assumptions to a snapshot and run a step; return that, or a refusal if one of them is impossible."""
     now = max(now, snapshot.now)
     for assumption in assumptions:
-        match assumption:
-            case OtherPolicies(policies):
-                events, reply = decide(snapshot.state, SetPolicies(policies, "what-if"), now)
-                for event in events:
-                    snapshot.apply(event)
-                refused = reply if isinstance(reply, Refusal) else None
-            case MoreMachines():
-                refused = _add_machines(snapshot, assumption)
-            case OtherRequest(job, resources):
-                refused = _change_request(snapshot, job, resources)
-        if refused is not None:
+        if (refused := _apply(snapshot, now, assumption)) is not None:
             return refused
-    snapshot.step(now)
+    return snapshot.step(now)
+
+
+def _apply(snapshot: Snapshot, now: int, assumption: Assumption) -> Refusal | None:
+    """Apply one assumption; return why it is impossible, or None."""
+    match assumption:
+        case OtherPolicies(policies):
+            return _decide(snapshot, now, SetPolicies(policies, "what-if"))
+        case Release(job):
+            return _decide(snapshot, now, Change(Act.RELEASE, (job,), "what-if"))
+        case MoreMachines():
+            return _add_machines(snapshot, assumption)
+        case OtherRequest() | OtherShape() | OtherTerms():
+            return _change(snapshot, assumption)
+        case OtherPriority(job, priority):
+            snapshot.apply(JobReprioritised(job, now, "what-if", priority))
+        case OtherBudgets(budgets):
+            snapshot.apply(BudgetsConfigured(budgets))
+        case OtherQueues(queues):
+            snapshot.apply(QueuesConfigured(queues))
     return None
+
+
+def _decide(snapshot: Snapshot, now: int, proposal: Proposal) -> Refusal | None:
+    """Apply what a proposal decides; return its refusal, or None."""
+    events, reply = decide(snapshot.state, proposal, now)
+    for event in events:
+        snapshot.apply(event)
+    return reply if isinstance(reply, Refusal) else None
 
 
 def _add_machines(snapshot: Snapshot, more: MoreMachines) -> Refusal | None:
@@ -193,17 +262,21 @@ def _size(node: Node) -> tuple[int, int, int]:
     return capacity.gpu, capacity.cpu, capacity.memory
 
 
-def _change_request(snapshot: Snapshot, job_id: JobId, resources: Resources) -> Refusal | None:
-    """Change the request of a queued job, as if it had been submitted that way."""
-    state = snapshot.state
-    job = state.jobs.get(job_id)
+def _change(snapshot: Snapshot, other: OtherRequest | OtherShape | OtherTerms) -> Refusal | None:
+    """Change a queued job, as if it had been submitted that way."""
+    job = snapshot.state.jobs.get(other.job)
     if job is None or type(job.phase) is not Queued:
-        what = f"there is no job {job_id}" if job is None else f"{job_id} is {job.state}"
+        what = f"there is no job {other.job}" if job is None else f"{other.job} is {job.state}"
         return Refusal(RefusalKind.INVALID, f"{what}; only a queued job can be tried with other resources")
     before = job.kind
-    job.kind = state.share(
-        replace(before, shape=replace(before.shape, resources=resources, rest=None, groups=()))
-    )
+    match other:
+        case OtherTerms(_, terms):
+            job.terms = terms
+        case OtherShape(_, shape):
+            job.kind = snapshot.state.share(replace(before, shape=shape))
+        case OtherRequest(_, resources):
+            shape = replace(before.shape, resources=resources, rest=None, groups=())
+            job.kind = snapshot.state.share(replace(before, shape=shape))
     _reset_wait(snapshot, job)
     snapshot.index.change_lane(job, before)
     return None

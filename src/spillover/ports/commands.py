@@ -24,6 +24,7 @@ from spillover.wire.api import (
     AgentView,
     AuditPage,
     BudgetView,
+    ChangesView,
     CheckRequest,
     CheckView,
     ClockView,
@@ -330,6 +331,10 @@ class Commands(Protocol):
 
     async def change(self, ref: str, patch: Patch, who: str) -> Ids:
         """Change a job that waits, or the walltime of one that runs."""
+        ...
+
+    async def changes(self, ref: str) -> ChangesView:
+        """Return the smallest changes that would let a waiting job start now, and what is ahead of it."""
         ...
 
     async def wait(self, ref: str, timeout: float) -> JobView:  # noqa: ASYNC109 - a timeout is an answer here

@@ -22,6 +22,7 @@ from spillover.wire.api import (
     AuditPage,
     BlobKept,
     BudgetView,
+    ChangesView,
     CheckRequest,
     CheckView,
     ClockView,
@@ -265,6 +266,10 @@ WHY: Final = Endpoint(
 WHAT_IF: Final = Endpoint(
     "what_if", "POST", "/v1/jobs/{job}/what-if", "Predict what would happen to a job under other conditions",
     OfJob, json_of(WhatIf), json_of(WhatIfView), errors=_LOOKUP,
+)
+CHANGES: Final = Endpoint(
+    "changes", "GET", "/v1/jobs/{job}/changes", "Find the smallest changes that would let a waiting job start now",
+    OfJob, NO_BODY, json_of(ChangesView), errors=_LOOKUP,
 )
 WAIT: Final = Endpoint(
     "wait", "GET", "/v1/jobs/{job}/wait", "Wait for a job to end",

@@ -17,7 +17,17 @@ from spillover.cli.commands.places import AGENTS, agent_row
 from spillover.cli.printing.job_columns import DEFAULT, JOB_COLUMNS, columns_of, rows_of
 from spillover.cli.printing.output import Output
 from spillover.client import Refused, WaitTimeout
-from spillover.wire.api import ArrayView, EventView, ExpectedStart, ReasonView, SetAsideView, TaskView
+from spillover.wire.api import (
+    ArrayView,
+    ChangesView,
+    EventView,
+    ExpectedStart,
+    OtherJob,
+    ReasonView,
+    SetAsideView,
+    SmallChange,
+    TaskView,
+)
 
 
 def test_ls_prints_aligned_columns_in_a_pipe(
@@ -358,6 +368,44 @@ def test_a_job_that_is_gone_by_now_is_not_named(
     monkeypatch.setattr(client, "job", gone)
     typed = spill("why", "train")
     assert (typed.code, "waits for  " in typed.out) == (0, False)
+
+
+def test_why_what_if_lists_what_would_let_it_start_with_the_commands(
+    client: Any, spill: Callable[..., Any]
+) -> None:
+    changes = [
+        SmallChange("memory", "with 6Gi of memory instead of 8Gi, it would start on onprem", "onprem", "room", {"spec": {"resources": {"memory": str(6 * 2**30)}}}),
+        SmallChange("size", "with 1.5 CPUs and 3Gi of memory, it would start on onprem", "onprem", "room", {"spec": {"resources": {"cpu": "1500m", "memory": str(3 * 2**30), "gpu": 1}}}),
+        SmallChange("walltime", "with a walltime of 30m instead of 1h, it would start on onprem", "onprem", "room", {"spec": {"walltime": "1800s"}}),
+        SmallChange("hold", "if it were released, it would start on onprem", "onprem", "room", None),
+        SmallChange("burst", "if it were rented at once, it would start on cloud", "cloud", "room", None),
+    ]  # fmt: skip
+    ahead = [OtherJob("j1", "first", "ada"), OtherJob(None, "a job of another project", "")]
+    ends = [OtherJob("j2", "long", "ada", "2026-01-31T10:05:00.000000Z")]
+    client.changes = lambda _: ChangesView(
+        "train", "QUEUED", "train waits.", ahead, 7, False, ends, None, changes, 12, True
+    )
+    assert spill("why", "train", "--what-if").out == (
+        "train waits.\n"
+        "\n"
+        "ahead of it     first (j1), a job of another project and 5 more\n"
+        "ends before it  long (j2), expected 2026-01-31 10:05:00 UTC\n"
+        "\n"
+        "It would start now, as the scheduler says (12 changes tried):\n"
+        "CHANGE                                COMMAND\n"
+        "with 6Gi of memory instead of 8Gi     spill set train --memory 6Gi\n"
+        "with 1.5 CPUs and 3Gi of memory       spill set train --cpu 1.5 --memory 3Gi --gpu 1\n"
+        "with a walltime of 30m instead of 1h  spill set train --walltime 1800s\n"
+        "if it were released                   spill release train\n"
+        "if it were rented at once             -\n"
+    )
+    client.changes = lambda _: ChangesView(
+        "train", "QUEUED", "train waits.", [], 0, False, [], None, [], 12, False
+    )
+    told = spill("why", "train", "--what-if").out
+    assert "No change was found with which it would start now (12 tried, before the time was up)." in told
+    both = spill("why", "train", "--what-if", "--if", "cpu=1")
+    assert (both.code, "not allowed with --if" in both.err) == (2, True)
 
 
 def test_why_says_that_a_job_cannot_end_by_its_deadline(client: Any, spill: Callable[..., Any]) -> None:

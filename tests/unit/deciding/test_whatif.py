@@ -2,6 +2,7 @@
 
 from spillover.core.invariants import breaches
 from spillover.core.proposals import Refusal
+from spillover.deciding.engine import Step
 from spillover.deciding.explain.explain import explain
 from spillover.deciding.whatif import Assumption, MoreMachines, OtherPolicies, OtherRequest, Snapshot, assume
 from spillover.model.ids import ClusterName, JobId
@@ -38,7 +39,7 @@ def test_a_job_that_asks_for_less_would_start() -> None:
     world = a_lab()
     before = said_by(world.state)
     snapshot = Snapshot(world.engine)
-    assert assume(snapshot, world.now, [OtherRequest(TRAIN, Resources(1000))]) is None
+    assert isinstance(assume(snapshot, world.now, [OtherRequest(TRAIN, Resources(1000))]), Step)
     assert where(snapshot) == OWNED.name
     assert said_by(world.state) == before
     assert world.state_of("train") == "QUEUED"
@@ -47,7 +48,7 @@ def test_a_job_that_asks_for_less_would_start() -> None:
 def test_one_that_still_asks_for_too_much_would_wait() -> None:
     world = a_lab()
     snapshot = Snapshot(world.engine)
-    assert assume(snapshot, world.now, [OtherRequest(TRAIN, Resources(2000))]) is None
+    assert isinstance(assume(snapshot, world.now, [OtherRequest(TRAIN, Resources(2000))]), Step)
     assert where(snapshot) == ""
     assert isinstance(explain(snapshot, snapshot.state.jobs[TRAIN]).reason, NoRoom)
 
@@ -69,7 +70,7 @@ def test_another_request_gets_another_wait_that_counts_from_the_arrival() -> Non
     before = said_by(world.state)
     snapshot = Snapshot(world.engine)
     assert explain(snapshot, snapshot.state.jobs[TRAIN]).spills_at == arrived + HOUR // 2
-    assert assume(snapshot, world.now, [OtherRequest(TRAIN, Resources(1000))]) is None
+    assert isinstance(assume(snapshot, world.now, [OtherRequest(TRAIN, Resources(1000))]), Step)
     assert explain(snapshot, snapshot.state.jobs[TRAIN]).spills_at == arrived + HOUR // 4
     assert said_by(world.state) == before
     found = [each for each in breaches(snapshot.state) if "findable" not in each]
@@ -81,7 +82,7 @@ def test_one_that_has_waited_long_enough_for_a_smaller_request_would_be_rented()
     world.submit(a_job("train").cpus(2).terms(walltime=HOUR))
     world.wait(seconds=20 * 60)
     snapshot = Snapshot(world.engine)
-    assert assume(snapshot, world.now, [OtherRequest(TRAIN, Resources(1000))]) is None
+    assert isinstance(assume(snapshot, world.now, [OtherRequest(TRAIN, Resources(1000))]), Step)
     assert where(snapshot) == RENTED.name
 
 
@@ -93,7 +94,7 @@ def test_one_that_may_be_rented_would_wait_again_with_a_larger_request() -> None
     world.wait(seconds=20 * 60)
     assert world.job("train").due is not None, "the rented machine is full"
     snapshot = Snapshot(world.engine)
-    assert assume(snapshot, world.now, [OtherRequest(TRAIN, Resources(4000))]) is None
+    assert isinstance(assume(snapshot, world.now, [OtherRequest(TRAIN, Resources(4000))]), Step)
     assert snapshot.state.jobs[TRAIN].due is None
     assert explain(snapshot, snapshot.state.jobs[TRAIN]).spills_at == arrived + HOUR
 
@@ -101,10 +102,12 @@ def test_one_that_may_be_rented_would_wait_again_with_a_larger_request() -> None
 def test_with_more_machines_it_would_start() -> None:
     world = a_lab()
     snapshot = Snapshot(world.engine)
-    assert assume(snapshot, world.now, [MoreMachines(OWNED.name, 1)]) is None, "as large as the largest"
+    assert isinstance(assume(snapshot, world.now, [MoreMachines(OWNED.name, 1)]), Step), (
+        "as large as the largest"
+    )
     assert where(snapshot) == OWNED.name
     too_small = Snapshot(world.engine)
-    assert assume(too_small, world.now, [MoreMachines(OWNED.name, 5, Resources(2000))]) is None
+    assert isinstance(assume(too_small, world.now, [MoreMachines(OWNED.name, 5, Resources(2000))]), Step)
     assert where(too_small) == ""
 
 
@@ -112,7 +115,7 @@ def test_with_another_policy_it_would_be_rented() -> None:
     world = a_lab()
     snapshot = Snapshot(world.engine)
     policies = PolicySet(wait=Choice("zero"))
-    assert assume(snapshot, world.now, [OtherPolicies(policies)]) is None
+    assert isinstance(assume(snapshot, world.now, [OtherPolicies(policies)]), Step)
     assert where(snapshot) == RENTED.name
     assert world.state.facts.policies != policies
 
@@ -124,7 +127,7 @@ def test_several_things_are_assumed_together() -> None:
         MoreMachines(OWNED.name, 1, Resources(2000)),
         OtherRequest(TRAIN, Resources(2000)),
     ]
-    assert assume(snapshot, world.now, both) is None
+    assert isinstance(assume(snapshot, world.now, both), Step)
     assert where(snapshot) == OWNED.name
 
 
@@ -132,7 +135,7 @@ def test_who_is_ahead_comes_first_there_too() -> None:
     world = a_lab()
     world.submit(a_job("later").cpus(4))
     snapshot = Snapshot(world.engine)
-    assert assume(snapshot, world.now, [MoreMachines(OWNED.name, 1)]) is None
+    assert isinstance(assume(snapshot, world.now, [MoreMachines(OWNED.name, 1)]), Step)
     assert (where(snapshot), where(snapshot, "later")) == (OWNED.name, "")
 
 

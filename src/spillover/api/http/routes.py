@@ -28,6 +28,7 @@ from spillover.wire.api import (
     AuditPage,
     BlobKept,
     BudgetView,
+    ChangesView,
     CheckRequest,
     CheckView,
     ClockView,
@@ -167,6 +168,12 @@ async def why(request: Request[OfJob, None]) -> WhyView:
 async def what_if(request: Request[OfJob, WhatIf]) -> WhatIfView:
     """Answer what would happen to a job under other conditions."""
     return await request.commands.what_if(request.asked.job, request.body)
+
+
+@serves(endpoints.CHANGES)
+async def changes(request: Request[OfJob, None]) -> ChangesView:
+    """Find changes that would let a job start."""
+    return await request.commands.changes(request.asked.job)
 
 
 @serves(endpoints.WAIT)

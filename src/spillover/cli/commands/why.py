@@ -4,13 +4,14 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Final
 
 from spillover.cli import codes
-from spillover.cli.command import Command, Context, add_connection, add_job, add_json
+from spillover.cli.command import Command, Context, UsageError, add_connection, add_job, add_json
 from spillover.cli.printing.output import Column, Output
 from spillover.cli.printing.shown import duration, expected, local, money, start_range
+from spillover.model.units import format_cpu
 
 if TYPE_CHECKING:
     from spillover.client import Client
-    from spillover.wire.api import WhatIf, WhatIfView, WhyView
+    from spillover.wire.api import ChangesView, OtherJob, SmallChange, WhatIf, WhatIfView, WhyView
 
 _AWAITED: Final = 3
 """Dependencies to name, as many as the sentence has."""
@@ -26,16 +27,27 @@ def _configure(parser: ArgumentParser) -> None:
         default=[],
         help="show what would happen with cpu=2, memory=8Gi, gpu=1, policy='wait=zero', machines=CLUSTER:2 (as large as its largest machine) or machines=CLUSTER:2x48cpu,8gpu; repeatable",
     )
+    parser.add_argument(
+        "--what-if",
+        action="store_true",
+        help="find the smallest changes that would let a waiting job start now; the scheduler tries each of them",
+    )
     add_json(parser)
     add_connection(parser)
 
 
 def _run(args: Namespace, context: Context) -> int:
+    if args.assumed and args.what_if:
+        raise UsageError("--what-if looks for changes by itself; it is not allowed with --if")
     assumed = _assumption(args.assumed) if args.assumed else None
     with context.connect(args) as client:
         if assumed is not None:
             answer = client.what_if(args.job, assumed)
             context.out.json(answer) if args.json else _tell(context.out, answer)
+            return codes.OK
+        if args.what_if:
+            found = client.changes(args.job)
+            context.out.json(found) if args.json else _tell_changes(context.out, found)
             return codes.OK
         why = client.why(args.job)
         if args.json:
@@ -57,6 +69,69 @@ def _tell(out: Output, answer: "WhatIfView") -> None:
     """Print the present state and the assumed one."""
     out.line(answer.now.sentence)
     out.line(f"then: {answer.sentence}")
+
+
+def _tell_changes(out: Output, found: "ChangesView") -> None:
+    """Print why a job waits, and with which changes it would start now."""
+    out.line(found.sentence)
+    ahead = ", ".join(_named(each) for each in found.ahead)
+    more = found.ahead_in_all - len(found.ahead)
+    if ahead and (more > 0 or found.more_ahead):
+        ahead += f" and {max(1, more)} more"
+    ends = [f"{_named(each)}, expected {local(each.ends_at)}" for each in found.ends if each.ends_at]
+    facts = [
+        ("expected to start", start_range(found.expected_start)),
+        ("ahead of it", ahead),
+        ("ends before it", "; ".join(ends)),
+    ]
+    if listed := [(name, text) for name, text in facts if text]:
+        out.line()
+        out.sheet(listed)
+    out.line()
+    if not found.changes:
+        told = "No change was found with which it would start now"
+        out.line(f"{told} ({found.tried} tried{'' if found.complete else ', before the time was up'}).")
+        return
+    out.line(f"It would start now, as the scheduler says ({found.tried} changes tried):")
+    out.table(
+        (Column("CHANGE"), Column("COMMAND", gives=True)),
+        [
+            (each.sentence.partition(", it would start")[0], _command(found.id, each))
+            for each in found.changes
+        ],
+    )
+
+
+def _named(job: "OtherJob") -> str:
+    return job.name if job.id is None else f"{job.name} ({job.id})"
+
+
+def _command(job: str, change: "SmallChange") -> str:
+    """Return the command that makes a change; a dash if there is none."""
+    if change.what == "hold":
+        return f"spill release {job}"
+    if change.changes is None:
+        return "-"
+    spec = change.changes["spec"]
+    fields = spec.get("resources", spec)
+    return " ".join(
+        [f"spill set {job}", *(f"--{name} {_amount(name, value)}" for name, value in fields.items())]
+    )
+
+
+def _amount(name: str, value: object) -> str:
+    """Return an amount as people write it."""
+    if name == "memory":
+        return _round(int(str(value)))
+    return format_cpu(int(str(value).removesuffix("m"))) if name == "cpu" else str(value)
+
+
+def _round(size: int) -> str:
+    """Return bytes in the largest unit in which they are whole."""
+    for unit, name in ((2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki")):
+        if size and size % unit == 0:
+            return f"{size // unit}{name}"
+    return str(size)
 
 
 def _awaited(client: "Client", why: "WhyView") -> str:
@@ -150,6 +225,6 @@ COMMANDS = {
         "Explain the state of a job: what it waits for, since when, when it may spill over, and why each cluster does not run it.",
         _configure,
         _run,
-        "spill why train --if cpu=2",
+        "spill why train --what-if\nspill why train --if cpu=2",
     )
 }

@@ -28,6 +28,7 @@ from spillover.wire.api import (
     AgentView,
     AuditView,
     BudgetView,
+    ChangesView,
     CheckRequest,
     CheckView,
     ClockView,
@@ -232,6 +233,10 @@ class AsyncClient(AsyncSender):
     async def what_if(self, job: str, assumption: WhatIf) -> WhatIfView:
         """Explain what would happen to a job under an assumption, without changing anything."""
         return await self._ask(ask(endpoints.WHAT_IF, OfJob(job), assumption))
+
+    async def changes(self, job: str) -> ChangesView:
+        """Find the smallest changes that would let a waiting job start now, and what is ahead of it; change nothing."""
+        return await self._ask(ask(endpoints.CHANGES, OfJob(job), seconds=asks.BULK))
 
     async def cancel(self, *jobs: str, states: str | Sequence[str] = (), dry_run: bool = False) -> list[str]:
         """Cancel jobs.

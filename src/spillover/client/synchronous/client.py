@@ -29,6 +29,7 @@ from spillover.wire.api import (
     AgentView,
     AuditView,
     BudgetView,
+    ChangesView,
     CheckRequest,
     CheckView,
     ClockView,
@@ -232,6 +233,10 @@ class Client(Sender):
     def what_if(self, job: str, assumption: WhatIf) -> WhatIfView:
         """Explain what would happen to a job under an assumption, without changing anything."""
         return self._ask(ask(endpoints.WHAT_IF, OfJob(job), assumption))
+
+    def changes(self, job: str) -> ChangesView:
+        """Find the smallest changes that would let a waiting job start now, and what is ahead of it; change nothing."""
+        return self._ask(ask(endpoints.CHANGES, OfJob(job), seconds=asks.BULK))
 
     def cancel(self, *jobs: str, states: str | Sequence[str] = (), dry_run: bool = False) -> list[str]:
         """Cancel jobs.

@@ -19,8 +19,8 @@ from spillover.control.live.specs import Specs
 from spillover.control.notifications.receivers import refusal
 from spillover.control.notifications.settings import Settings
 from spillover.control.pools.controls import PoolControls
+from spillover.control.requests import counterfactual, whatif
 from spillover.control.requests import dry_run as forecasting
-from spillover.control.requests import whatif
 from spillover.control.requests.acting import Acting
 from spillover.control.requests.changing import Changing
 from spillover.control.requests.checking import check_text
@@ -109,6 +109,7 @@ from spillover.wire.api import (
     AgentView,
     AuditPage,
     BudgetView,
+    ChangesView,
     CheckRequest,
     CheckView,
     ClockView,
@@ -410,6 +411,15 @@ class LiveCommands:
         return await whatif.answer(
             self._loop, found.array if isinstance(found, PendingMember) else found, asked, self._project
         )
+
+    async def changes(self, ref: str) -> ChangesView:
+        """Return the smallest changes that would let a waiting job start now."""
+        found = await self._lookup.find(ref)
+        if isinstance(found, Finished) or (isinstance(found, Job) and isinstance(found.phase, Ended)):
+            raise CommandError(ErrorKind.CONFLICT, f"{id_of(found)} has ended; there is nothing to change")
+        why = await self.why(ref)
+        job = found.array if isinstance(found, PendingMember) else found
+        return await counterfactual.changes_view(self._loop, job, why, self._project, self._parts.currency)
 
     async def wait(self, ref: str, timeout: float) -> JobView:  # noqa: ASYNC109 - a timeout is an answer here
         """Return a job once it has ended, or as it is after `timeout` seconds."""

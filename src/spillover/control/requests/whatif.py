@@ -63,7 +63,7 @@ async def answer(loop: Loop, job: Job, asked: WhatIf, project: str | None) -> Wh
         before = why_view(snapshot, tried, now, project)
         was_placed = isinstance(tried.phase, Placed | Running)
         assumptions = _read(snapshot, tried, asked)
-        if (refusal := assume(snapshot, now, assumptions)) is not None:
+        if isinstance(refusal := assume(snapshot, now, assumptions), Refusal):
             return refusal
         tried = snapshot.state.jobs[job.id]
         return _told(tried, before, why_view(snapshot, tried, now, project), was_placed=was_placed)

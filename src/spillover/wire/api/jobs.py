@@ -301,6 +301,54 @@ class MachinesDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """Of each machine; a missing amount is that of the cluster's largest machine."""
 
 
+class OtherJob(Struct, frozen=True):
+    """Another job, in an explanation."""
+
+    id: str | None
+    """Null for a job of another project, for a token of one project."""
+    name: str
+    user: str
+    ends_at: Time | None = None
+    """When it is expected to end, if it runs."""
+
+
+class SmallChange(Struct, frozen=True):
+    """A change with which a waiting job would start now, as the scheduler decided on a snapshot."""
+
+    what: str
+    """`cpu`, `memory`, `gpu`, `size` (all three), `tasks`, `walltime`, `where`, `burst`, `priority`, `hold`, `max_cost`, `budget`, `queue` or `machines`."""
+    sentence: str
+    """For example: with 6Gi of memory instead of 8Gi, it would start on onprem."""
+    cluster: str
+    """Where it would start."""
+    why: str
+    """Why there, in words."""
+    changes: dict[str, Any] | None
+    """What `PATCH /v1/jobs/{job}` takes to make this change; null if the job cannot be changed that way."""
+
+
+class ChangesView(Struct, frozen=True):
+    """What keeps a waiting job from starting, and the smallest changes that would let it start now."""
+
+    id: str
+    state: str
+    sentence: str
+    """Why it waits."""
+    ahead: list[OtherJob]
+    """The first few jobs that are tried before it."""
+    ahead_in_all: int
+    more_ahead: bool
+    """Whether there may be more than these."""
+    ends: list[OtherJob]
+    """Jobs that end before it starts, on the machines where it then starts, if each runs as long as expected."""
+    expected_start: ExpectedStart | None
+    changes: list[SmallChange]
+    tried: int
+    """How many changes the scheduler tried."""
+    complete: bool
+    """False if the search was ended because it took too long."""
+
+
 class WhatIf(Struct, frozen=True, forbid_unknown_fields=True):
     """Assumptions to test. The server changes nothing."""
 
