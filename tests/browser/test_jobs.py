@@ -75,20 +75,21 @@ def test_a_job_is_submitted_again_with_changes(site: Site) -> None:
 def test_somebody_sees_why_a_job_waits_and_what_would_let_it_start(site: Site) -> None:
     someone = site.person("submit", "bo")
     jobs = [
-        someone.submits(f"big-{at}", "sleep 300", resources={"cpu": 2}, walltime="10m", burst="never") for at in (1, 2)
+        someone.submits(f"big-{at}", "sleep 300", resources={"cpu": at}, walltime="10m", burst="never") for at in (2, 1)
     ]
-    waits = someone.submits("waits", "sleep 1", resources={"cpu": 1}, walltime="1m", burst="never")
+    waits = someone.submits("waits", "true", resources={"cpu": 2}, walltime="1m", burst="never")
     page = someone.goes_to(f"/jobs/{waits}").page
     expect(page.get_by_role("heading", name="Why it waits")).to_be_visible()
     why = page.get_by_label("Why", exact=True)
-    expect(why).to_contain_text("waits for 1 CPU on one machine of onprem")
+    expect(why).to_contain_text("waits for 2 CPU on one machine of onprem")
     expect(why).to_contain_text("`burst: never`")
     page.get_by_label("More machines").fill("1")
     page.get_by_role("button", name="Try").click()
     expect(page.locator(".note.good")).to_contain_text("would start")
     found = page.get_by_label("What would let it start now", exact=True).last
-    expect(found).to_contain_text("burst")
-    found.get_by_role("row").filter(has_text="burst").get_by_role("button", name="Change it").click()
+    less = found.get_by_role("row").filter(has_text="With 1 CPU instead of 2")
+    expect(less).to_contain_text("onprem")
+    less.get_by_role("button", name="Change it").click()
     page.get_by_role("dialog").get_by_role("button", name="Change it").click()
     expect(page.get_by_text("succeeded", exact=True).first).to_be_visible()
     someone.asks("POST", "/v1/actions", {"act": "cancel", "jobs": jobs, "states": ["RUNNING", "PLACED"]})
