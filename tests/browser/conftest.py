@@ -87,7 +87,7 @@ class Person:
         self.goes_to("/sign-in")
         self.page.get_by_label("Token").fill(token)
         self.page.get_by_role("button", name="Sign in").click()
-        self.page.get_by_role("navigation", name="Pages").wait_for(state="attached")
+        self.page.locator("main#main").wait_for()
         return self
 
     def asks(self, method: str, path: str, body: object = None) -> Any:

@@ -155,10 +155,11 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   go(link.pathname + link.search + link.hash);
 });
-addEventListener("popstate", () => show());
-news.addEventListener("navigate", () => show());
+addEventListener("popstate", () => show(true));
+news.addEventListener("navigate", () => show(true));
 
-function show() {
+/** Show the page of the address; if somebody moved there, the keyboard moves too. */
+function show(moved = false) {
   leave.abort();
   leave = new AbortController();
   document.querySelector(".tip")?.remove();
@@ -186,7 +187,7 @@ function show() {
   const place = { path, parts: pattern ? path.match(pattern).slice(1).map(decodeURIComponent) : [], query: new URLSearchParams(location.search), hash: location.hash, signal: leave.signal, me };
   shell.main.replaceChildren(page ? page(place) : h("div.card", {}, h("div.empty", {}, h("strong", {}, "There is no such page"), h("a", { href: "/" }, "Go to the overview"))));
   scrollTo(0, 0);
-  if (document.activeElement === document.body || document.activeElement?.closest?.("nav")) shell.main.focus({ preventScroll: true });
+  if (moved && (document.activeElement === document.body || document.activeElement?.closest?.("nav"))) shell.main.focus({ preventScroll: true });
 }
 
 /** Find out who is signed in, and show the page that was asked for. */

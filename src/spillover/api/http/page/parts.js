@@ -45,7 +45,7 @@ const redraws = new WeakMap();
  *   `follow`: news after which it is read again; `every`: milliseconds after which it is read again anyway; `least`: between two reads
  */
 export function panel(place, read, draw, { follow = [], every = 0, tag = "div", label = "", least = 1000 } = {}) {
-  const box = h(tag, { "aria-busy": "true", "aria-label": label || null }, h("p.busy", {}, "Loading …"));
+  const box = h(tag, { "aria-busy": "true", role: label && tag === "div" ? "group" : null, "aria-label": label || null }, h("p.busy", {}, "Loading …"));
   const names = Array.isArray(follow) ? follow : ["jobs", "overview", "machines", "pools"];
   const wanted = Array.isArray(follow) ? () => true : follow;
   let shown = null;

@@ -19,7 +19,7 @@ function calendar(found) {
 async function reserve(again) {
   const input = (name, hint, value = "") => h("input", { name, placeholder: hint, value, autocomplete: "off" });
   const [start, length, nodes, names, project, cluster, name] = [input("start", "2027-01-31T09:00:00Z or +2h", "+1h"), input("length", "2h", "2h"), input("nodes", "4", "1"), input("names", "n1, n2"), input("project", "physics"), input("cluster", "any"), input("name", "chosen by the server")];
-  const kind = choice([["project", "for a project"], ["maintenance", "maintenance: no job starts there"]], "project", { name: "kind", onchange: () => { project.disabled = kind.value === "maintenance"; } });
+  const kind = choice([["project", "jobs of a project"], ["maintenance", "maintenance: no job starts there"]], "project", { name: "kind", onchange: () => { project.disabled = kind.value === "maintenance"; } });
   const answer = h("div", { "aria-live": "polite" });
   const body = (dry) => {
     const asked = { start: start.value.trim(), length: length.value.trim(), dry_run: dry };
@@ -39,7 +39,7 @@ async function reserve(again) {
       answer.replaceChildren(h("p.note.good", {}, `It would reserve ${would.nodes.join(", ")} of ${would.cluster} from ${exact(would.start)}.`));
     } catch (error) { answer.replaceChildren(problem(error)); }
   } }, "Which nodes would that be?");
-  const made = await dialog("Reserve nodes", h("div.stack", {}, h("div.fields", {}, field("From", start), field("For", length), field("Nodes, or all", nodes), field("or these nodes", names), field("For whom", kind), field("Project", project), field("Cluster", cluster), field("Name", name)), preview, answer), "Reserve", () => post("/v1/reservations", body(false)), { focus: start });
+  const made = await dialog("Reserve nodes", h("div.stack", {}, h("div.fields", {}, field("From", start), field("For", length), field("Nodes, or all", nodes), field("or these nodes", names), field("What for", kind), field("Project", project), field("Cluster", cluster), field("Name", name)), preview, answer), "Reserve", () => post("/v1/reservations", body(false)), { focus: start });
   if (made) again();
 }
 
