@@ -66,15 +66,15 @@ const STATES_OF_CONNECTION = { connecting: "connecting …", live: "live", recon
 
 function makeShell() {
   const main = h("main", { id: "main", tabindex: "-1" });
-  const connection = h("span.live", { role: "status", "data-state": live.state }, h("span", {}, STATES_OF_CONNECTION[live.state]));
+  const connection = h("span.live", { role: "status", "data-state": live.state }, h("span", STATES_OF_CONNECTION[live.state]));
   const cut = h("div.cutoff", { role: "alert", hidden: true }, "The server does not answer. What is shown may be old; the page connects again by itself.");
   const search = h("input", { type: "search", name: "q", placeholder: "Go to a job by name or id", "aria-label": "Go to a job by name or id", autocomplete: "off", id: "search" });
   const side = h("div.side", { id: "side" },
     h("a.brand", { href: "/" }, h("img", { src: "/assets/icon.svg", alt: "" }), "Spillover"),
     h("nav", { "aria-label": "Pages" }, MENU.filter(([, , , role]) => may(me, role)).map(([path, title, name]) => h("a", { href: path }, icon(name), title))),
-    h("footer", {}, h("a", { href: "/account" }, said(me.user)), h("span", {}, `role ${me.role}`, me.project ? [", project ", said(me.project)] : ""),
-      h("button.small", { type: "button", onclick: signOut }, "Sign out")));
-  const menu = h("button.menu-button.plain", { type: "button", "aria-label": "Menu", "aria-expanded": "false", "aria-controls": "side", onclick: () => open(!side.classList.contains("open")) }, icon("menu"));
+    h("footer", h("a", { href: "/account" }, said(me.user)), h("span", `role ${me.role}`, me.project ? [", project ", said(me.project)] : ""),
+      h("button.small", { onclick: signOut }, "Sign out")));
+  const menu = h("button.menu-button.plain", { "aria-label": "Menu", "aria-expanded": "false", "aria-controls": "side", onclick: () => open(!side.classList.contains("open")) }, icon("menu"));
   const open = (yes) => {
     side.classList.toggle("open", yes);
     menu.setAttribute("aria-expanded", String(yes));
@@ -88,13 +88,13 @@ function makeShell() {
   });
   document.body.replaceChildren(
     h("a.skip", { href: "#main", onclick: (event) => { event.preventDefault(); main.focus(); } }, "Skip to the content"),
-    h("div.shell", {}, side,
-      h("header.bar", {}, menu,
+    h("div.shell", side,
+      h("header.bar", menu,
         h("form", { role: "search", onsubmit: (event) => { event.preventDefault(); find(search.value.trim()); search.value = ""; search.blur(); } }, icon("search"), search),
-        h("div.end", {}, connection,
-          h("button.plain", { type: "button", onclick: nextTheme, "aria-label": "Change the theme", title: "Theme: as the system, light, dark" }, icon("theme")),
-          h("button.plain.less", { type: "button", onclick: help, "aria-label": "Keyboard help" }, h("kbd", {}, "?")))),
-      h("div", {}, cut, main)));
+        h("div.end", connection,
+          h("button.plain", { onclick: nextTheme, "aria-label": "Change the theme", title: "Theme: as the system, light, dark" }, icon("theme")),
+          h("button.plain.less", { onclick: help, "aria-label": "Keyboard help" }, h("kbd", "?")))),
+      h("div", cut, main)));
   on("connection", new AbortController().signal, (state) => {
     connection.dataset.state = state;
     connection.firstChild.textContent = STATES_OF_CONNECTION[state];
@@ -117,10 +117,10 @@ async function find(text) {
 const KEYS = [["/", "go to a job"], ["g o", "overview"], ["g j", "jobs"], ["g s", "submit"], ["g c", "clusters"], ["g r", "reservations"], ["g m", "costs (money)"], ["g p", "policy"], ["t", "change the theme"], ["?", "this help"], ["Esc", "close what is open"]];
 function help() {
   if (document.querySelector("dialog[open]")) return;
-  const box = h("dialog", { "aria-label": "Keyboard" }, h("h2", {}, "Keyboard"),
-    h("dl.facts", { style: { "margin-top": ".8rem" } }, KEYS.map(([keys, what]) => [h("dt", {}, keys.split(" ").map((key) => [h("kbd", {}, key), " "])), h("dd", {}, what)])),
+  const box = h("dialog", { "aria-label": "Keyboard" }, h("h2", "Keyboard"),
+    h("dl.facts", { style: { "margin-top": ".8rem" } }, KEYS.map(([keys, what]) => [h("dt", keys.split(" ").map((key) => [h("kbd", key), " "])), h("dd", what)])),
     h("p.hint", { style: { "margin-top": ".8rem" } }, "On a map of machines the arrow keys move from one to the next."),
-    h("form.actions", { method: "dialog" }, h("button.primary", {}, "Close")));
+    h("form.actions", { method: "dialog" }, h("button.primary", { type: "submit" }, "Close")));
   box.addEventListener("close", () => box.remove());
   document.body.append(box);
   box.showModal();
@@ -185,7 +185,7 @@ function show(moved = false) {
   }
   document.title = `${title} · Spillover`;
   const place = { path, parts: pattern ? path.match(pattern).slice(1).map(decodeURIComponent) : [], query: new URLSearchParams(location.search), hash: location.hash, signal: leave.signal, me };
-  shell.main.replaceChildren(page ? page(place) : h("div.card", {}, h("div.empty", {}, h("strong", {}, "There is no such page"), h("a", { href: "/" }, "Go to the overview"))));
+  shell.main.replaceChildren(page ? page(place) : h("div.card", h("div.empty", h("strong", "There is no such page"), h("a", { href: "/" }, "Go to the overview"))));
   scrollTo(0, 0);
   if (moved && (document.activeElement === document.body || document.activeElement?.closest?.("nav"))) shell.main.focus({ preventScroll: true });
 }
@@ -197,7 +197,7 @@ async function start(path) {
     useCurrency((await get("/v1/server")).currency);
   } catch (error) {
     if (error instanceof Refusal && error.status === 401) return; // `signed-out` leads to the door
-    document.body.replaceChildren(h("div.door", {}, h("main.card", {}, h("h1", {}, "Spillover"), problem(error, () => start(path)))));
+    document.body.replaceChildren(h("div.door", h("main.card", h("h1", "Spillover"), problem(error, () => start(path)))));
     setTimeout(() => !me && location.pathname !== "/sign-in" && start(path), 3000);
     return;
   }
@@ -225,6 +225,6 @@ news.addEventListener("signed-out", () => {
 });
 
 setInterval(tick, 1000);
-document.body.replaceChildren(h("div.door", {}, h("main", {}, h("p.busy", { role: "status" }, unseen("Spillover: "), "Loading …"))));
+document.body.replaceChildren(h("div.door", h("main", h("p.busy", { role: "status" }, unseen("Spillover: "), "Loading …"))));
 if (location.pathname === "/sign-in") show();
 else start(location.pathname + location.search + location.hash);

@@ -85,7 +85,7 @@ export function lines(label, times, series, { height = 130, text = (value) => St
       cursor.setAttribute("x1", x(times[index]));
       cursor.setAttribute("x2", x(times[index]));
       cursor.setAttribute("visibility", "visible");
-      tipAt(event, h("div", {}, h("b", {}, exact(times[index])), series.map((each) => h("div", {}, `${each.name}: ${each.values[index] === null ? "–" : text(each.values[index])}${unit}`))));
+      tipAt(event, h("div", h("b", exact(times[index])), series.map((each) => h("div", `${each.name}: ${each.values[index] === null ? "–" : text(each.values[index])}${unit}`))));
     });
     made.addEventListener("pointerleave", () => { cursor.setAttribute("visibility", "hidden"); noTip(); });
     return made;
@@ -110,11 +110,11 @@ export function gantt(label, rows, from, to, { mark = null, names = 150 } = {}) 
     let y = 2;
     rows.forEach((row, index) => {
       const tall = heights[index];
-      if (!row.thin) made.append(svg("text", { x: 0, y: y + tall / 2 + 2, class: row.strong ? "strong" : null }, cutTo(row.name, Math.floor(left / 6.6)), svg("title", {}, row.name)));
+      if (!row.thin) made.append(svg("text", { x: 0, y: y + tall / 2 + 2, class: row.strong ? "strong" : null }, cutTo(row.name, Math.floor(left / 6.6)), svg("title", row.name)));
       for (const bar of row.bars) {
         const [a, b] = [x(bar.from), x(bar.to ?? end)];
         const rect = svg("rect", { x: a, y: y + (row.thin ? 1 : 4), width: Math.max(2, b - a), height: tall - (row.thin ? 3 : 11), rx: row.thin ? 1 : 3, fill: bar.colour, opacity: bar.faint ? 0.4 : null });
-        rect.addEventListener("pointermove", (event) => tipAt(event, h("div", {}, h("b", {}, row.name), bar.title, h("div", {}, `${exact(bar.from)}${bar.to ? ` – ${exact(bar.to)}` : ""}`), h("div", {}, span(((bar.to ?? end) - bar.from) / 1000)))));
+        rect.addEventListener("pointermove", (event) => tipAt(event, h("div", h("b", row.name), bar.title, h("div", `${exact(bar.from)}${bar.to ? ` – ${exact(bar.to)}` : ""}`), h("div", span(((bar.to ?? end) - bar.from) / 1000)))));
         rect.addEventListener("pointerleave", noTip);
         made.append(rect);
         if (bar.text && b - a > bar.text.length * 6.5 + 10) made.append(svg("text", { x: a + 6, y: y + tall / 2 + 2, class: "strong", style: { "pointer-events": "none", fill: "#fff" } }, bar.text));

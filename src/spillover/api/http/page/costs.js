@@ -1,7 +1,7 @@
 // What was spent and used, by whom, and what is left of budgets.
 
 import { get } from "./api.js";
-import { amount, count, currencyName, download, empty, h, many, money, now, percent, said, table, when } from "./dom.js";
+import { amount, count, currencyName, download, empty, h, heading, many, money, now, percent, said, table, when } from "./dom.js";
 import { choice, field, go, panel } from "./parts.js";
 
 /** When a budget is used up if spending goes on as in its period so far; null if it is not. */
@@ -17,20 +17,20 @@ function usedUpAt(budget) {
 
 /** Budgets as bars: spent, held, left. */
 export function budgetBars(budgets) {
-  if (!budgets.length) return empty("No budgets", "A budget limits what a project or a user may spend. Add one under ", h("code", {}, "budgets"), " in spill.yaml.");
+  if (!budgets.length) return empty("No budgets", "A budget limits what a project or a user may spend. Add one under ", h("code", "budgets"), " in spill.yaml.");
   return table("Budgets", [
-    ["Budget", (each) => [h("span.name", {}, `${each.of} `, said(each.name === "*" ? `any other` : each.name)), h("span.sub", {}, `${each.per}${each.period !== each.per ? `, ${each.period}` : ""}`)]],
+    ["Budget", (each) => [h("span.name", `${each.of} `, said(each.name === "*" ? `any other` : each.name)), h("span.sub", `${each.per}${each.period !== each.per ? `, ${each.period}` : ""}`)]],
     ["", (each) => {
       const spent = Math.min(1, each.limit ? each.spent / each.limit : 1);
       const held = Math.min(1 - spent, each.limit ? each.held / each.limit : 0);
       const text = `${money(each.spent)} spent, ${money(each.held)} held, ${money(each.left)} left of ${money(each.limit)}`;
       return h("span.barline", { role: "img", "aria-label": text, title: text }, h("i", { style: { width: `${spent * 100}%`, "--c": each.left <= 0 ? "var(--failed)" : "var(--running)" } }), h("i", { style: { width: `${held * 100}%`, "--c": "var(--placed)" } }));
     }],
-    ["Spent", (each) => [money(each.spent, false), each.held > 0 ? h("span.sub", {}, `+ ${money(each.held, false)} held`) : ""], "num"],
-    ["Left", (each) => (each.left <= 0 ? h("span.tag.bad", {}, "used up") : [money(each.left, false), h("span.sub", {}, `of ${money(each.limit, false)}`)]), "num"],
+    ["Spent", (each) => [money(each.spent, false), each.held > 0 ? h("span.sub", `+ ${money(each.held, false)} held`) : ""], "num"],
+    ["Left", (each) => (each.left <= 0 ? h("span.tag.bad", "used up") : [money(each.left, false), h("span.sub", `of ${money(each.limit, false)}`)]), "num"],
     ["Used up", (each) => {
       const at = each.left <= 0 ? null : each.forecast_at ?? usedUpAt(each);
-      return at ? [when(at), h("span.sub", {}, "if it goes on like this")] : each.ends_at ? [h("span.muted", {}, "not in this period"), h("span.sub", {}, "it ends ", when(each.ends_at))] : h("span.muted", {}, "never ends");
+      return at ? [when(at), h("span.sub", "if it goes on like this")] : each.ends_at ? [h("span.muted", "not in this period"), h("span.sub", "it ends ", when(each.ends_at))] : h("span.muted", "never ends");
     }, "less"],
   ], budgets, { key: (each) => `${each.of} ${each.name} ${each.per}` });
 }
@@ -58,7 +58,7 @@ function usage(place, by, days) {
     const gpus = hours(report.total, "gpu") > 0;
     const hour = (value) => (value > 0 && value < 0.01 ? "< 0.01" : amount(value));
     const columns = [
-      ...report.by.map((key) => [key.charAt(0).toUpperCase() + key.slice(1), (row) => h("span.name", {}, said(row.key[key] || "–"))]),
+      ...report.by.map((key) => [key.charAt(0).toUpperCase() + key.slice(1), (row) => h("span.name", said(row.key[key] || "–"))]),
       ["", (row) => h("span.barline", { role: "img", "aria-label": `${amount(hours(row, "cpu"))} CPU hours`, style: { background: "none" } },
         h("i", { style: { width: `${(100 * row.owned.cpu) / most}%`, "--c": "var(--running)" } }), h("i", { style: { width: `${(100 * row.rented.cpu) / most}%`, "--c": "var(--waiting)" } })), "less"],
       ["Jobs", (row) => count(row.jobs), "num"],
@@ -71,16 +71,16 @@ function usage(place, by, days) {
     ];
     const total = report.total;
     const foot = columns.map(([title], index) => (index === 0 ? "Total" : title.startsWith("Jobs") ? count(total.jobs) : title === "CPU h, owned" ? hour(total.owned.cpu) : title === "CPU h, rented" ? hour(total.rented.cpu) : title === "GPU h" ? hour(hours(total, "gpu")) : title === "GiB h" ? hour(hours(total, "memory")) : title === "CPU unused" ? percent(total.measured.cpu ? total.unused.cpu / total.measured.cpu : null) : title.startsWith("Cost") ? money(total.cost, false) : ""));
-    return [h("header", {}, h("h2", {}, "Usage"), h("span.keys", {}, h("span.key", { style: { "--c": "var(--running)" } }, "owned"), h("span.key", { style: { "--c": "var(--waiting)" } }, "rented")), h("span.actions", {}, h("button.small", { type: "button", onclick: save, disabled: !report.rows.length, "data-key": "csv" }, "Download CSV"))),
+    return [heading("Usage", h("span.keys", h("span.key", { style: { "--c": "var(--running)" } }, "owned"), h("span.key", { style: { "--c": "var(--waiting)" } }, "rented")), h("span.actions", h("button.small", { onclick: save, disabled: !report.rows.length, "data-key": "csv" }, "Download CSV"))),
       report.rows.length ? table("Usage", columns, report.rows, { foot: report.rows.length > 1 ? foot : null, key: (row) => report.by.map((key) => row.key[key]).join(" ") }) : empty("Nothing was used in this time", "Choose a longer time, or submit a job.")];
   }, { every: 20_000, tag: "section", label: "Usage" });
 }
 
 function machines(place) {
   return panel(place, async (signal) => (place.me.project ? null : get("/v1/costs/machines", { by: "pool" }, signal)), (report) => (report?.rows.length ? h("section.card", {},
-    h("header", {}, h("h2", {}, "What rented machines cost"), h("span.hint.push", {}, "and for what")),
+    heading("What rented machines cost", h("span.hint.push", "and for what")),
     table("What rented machines cost", [
-      ["Pool", (row) => h("span.name", {}, said(row.key))],
+      ["Pool", (row) => h("span.name", said(row.key))],
       ["", (row) => {
         const parts = [["useful", row.useful, "var(--succeeded)"], ["boot", row.boot, "var(--placed)"], ["idle", row.idle, "var(--waiting)"], ["interrupted", row.interrupted, "var(--failed)"]];
         const text = parts.map(([name, value]) => `${name} ${money(value)}`).join(", ");
@@ -108,8 +108,8 @@ export function costsPage(place) {
   const since = choice(SINCE, days, { onchange: () => to({ days: since.value }) });
   const used = usage(place, by, days);
   used.className = "card";
-  return h("div.page", {}, h("div.head", {}, h("h1", {}, "Costs and usage")),
-    panel(place, (signal) => get("/v1/budgets", {}, signal), (budgets) => h("section.card", {}, h("header", {}, h("h2", {}, "Budgets"), h("span.hint.push", {}, many(budgets.length, "budget"), currencyName() ? `, in ${currencyName()}` : "")), budgetBars(budgets)), { follow: ["overview"], least: 5000, label: "Budgets" }),
+  return h("div.page", h("div.head", h("h1", "Costs and usage")),
+    panel(place, (signal) => get("/v1/budgets", {}, signal), (budgets) => h("section.card", heading("Budgets", h("span.hint.push", many(budgets.length, "budget"), currencyName() ? `, in ${currencyName()}` : "")), budgetBars(budgets)), { follow: ["overview"], least: 5000, label: "Budgets" }),
     h("div.filters", { style: { "margin-bottom": "0" } }, field("By", bys), field("Since", since)),
     used, machines(place));
 }

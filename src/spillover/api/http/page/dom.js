@@ -46,7 +46,9 @@ function make(node, words, attributes, children) {
  */
 export function h(tag, attributes = {}, ...children) {
   const [name, ...words] = tag.split(".");
-  return make(document.createElement(name), words, attributes, children);
+  const node = document.createElement(name);
+  if (name === "button") node.type = "button"; // and not one that submits
+  return make(node, words, attributes, children);
 }
 
 /** Make an element of SVG, likewise. */
@@ -62,10 +64,10 @@ export function put(node, ...children) {
 }
 
 /** A text of somebody else, such as a name, isolated so that its direction changes nothing around it. */
-export const said = (text) => h("bdi", {}, text ?? "");
+export const said = (text) => h("bdi", text ?? "");
 
 /** A text that only screen readers get. */
-export const unseen = (text) => h("span.unseen", {}, text);
+export const unseen = (text) => h("span.unseen", text);
 
 const ICONS = {
   overview: "M3 13h6V3H3zm0 8h6v-6H3zm8 0h10V11H11zm0-18v6h10V3z",
@@ -177,7 +179,7 @@ export function tick() {
 export const STATES = ["HELD", "QUEUED", "PLACED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT"];
 export const ENDED = new Set(["SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT"]);
 export const word = (state) => state.toLowerCase().replace("_", " ");
-export const stateOf = (state) => h(`span.state.${state}`, {}, word(state));
+export const stateOf = (state) => h(`span.state.${state}`, word(state));
 
 /** A bar of counts, such as the members of an array by state, which reads as text for those who do not see it. */
 export function stateBar(counts) {
@@ -206,7 +208,7 @@ export function resources(of) {
 // --- frequent parts
 
 /** What to say where nothing is, and what to do next. */
-export const empty = (title, ...more) => h("div.empty", {}, h("strong", {}, title), more);
+export const empty = (title, ...more) => h("div.empty", h("strong", title), more);
 
 /**
  * A table: columns are `[title, cell(row), class]`; rows get a key for the focus and for tests.
@@ -215,17 +217,17 @@ export const empty = (title, ...more) => h("div.empty", {}, h("strong", {}, titl
 export function table(caption, columns, rows, { foot = null, key = null } = {}) {
   const line = (kind, each) => columns.map(([title, , style]) => h(`${kind}${style ? `.${style.split(" ").join(".")}` : ""}`, { scope: kind === "th" ? "col" : null }, each(title)));
   return h("div.table", { tabindex: "0", role: "region", "aria-label": caption },
-    h("table", {}, h("caption.unseen", {}, caption), h("thead", {}, h("tr", {}, line("th", (title) => title))),
-      h("tbody", {}, rows.map((row) => h("tr", { "data-row": key ? key(row) : null }, columns.map(([, cell, style]) => h(`td${style ? `.${style.split(" ").join(".")}` : ""}`, {}, cell(row)))))),
-      foot && h("tfoot", {}, h("tr", {}, foot.map((each, index) => h(`td${columns[index][2] ? `.${columns[index][2].split(" ").join(".")}` : ""}`, {}, each))))));
+    h("table", h("caption.unseen", caption), h("thead", h("tr", line("th", (title) => title))),
+      h("tbody", rows.map((row) => h("tr", { "data-row": key ? key(row) : null }, columns.map(([, cell, style]) => h(`td${style ? `.${style.split(" ").join(".")}` : ""}`, {}, cell(row)))))),
+      foot && h("tfoot", h("tr", foot.map((each, index) => h(`td${columns[index][2] ? `.${columns[index][2].split(" ").join(".")}` : ""}`, {}, each))))));
 }
 
-/** A card with a heading. */
-export const card = (title, ...children) => h("section.card", {}, h("header", {}, h("h2", {}, title)), children);
+/** The heading of a card, with what stands beside it. */
+export const heading = (title, ...beside) => h("header", h("h2", title), beside);
 
 /** Facts as a list of names and values; those that are null are left out. */
 export const facts = (pairs) =>
-  h("dl.facts", {}, pairs.filter(([, value]) => value !== null && value !== undefined && value !== false && value !== "").map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  h("dl.facts", pairs.filter(([, value]) => value !== null && value !== undefined && value !== false && value !== "").map(([name, value]) => [h("dt", name), h("dd", value)]));
 
 /** Offer text as a file. */
 export function download(name, text, type = "text/csv") {

@@ -33,17 +33,17 @@ function looksOf(machine) {
 
 function tipOf(machine) {
   const { capacity, used, foreign } = machine;
-  const line = (name, one, all, other, text) => (all > 0 ? h("div", {}, `${name}: ${text(one)} of ${text(all)} used${other ? `, ${text(other)} by others` : ""}`) : null);
-  return h("div", {}, h("b", {}, said(`${machine.cluster}/${machine.name}`)), h("div", {}, machine.state),
+  const line = (name, one, all, other, text) => (all > 0 ? h("div", `${name}: ${text(one)} of ${text(all)} used${other ? `, ${text(other)} by others` : ""}`) : null);
+  return h("div", h("b", said(`${machine.cluster}/${machine.name}`)), h("div", machine.state),
     line("CPUs", used.cpu, capacity.cpu, foreign?.cpu, amount), line("memory", used.memory, capacity.memory, foreign?.memory, bytes), line("GPUs", used.gpu, capacity.gpu, foreign?.gpu, amount),
-    machine.tasks ? h("div", {}, many(machine.tasks, "task"), machine.ahead ? `, ${machine.ahead} prefetched` : "", machine.jobs.length ? ": " : "", machine.jobs.map((job, index) => [index ? ", " : "", said(job.name)]), machine.tasks > machine.jobs.length && machine.jobs.length ? " …" : "") : null);
+    machine.tasks ? h("div", many(machine.tasks, "task"), machine.ahead ? `, ${machine.ahead} prefetched` : "", machine.jobs.length ? ": " : "", machine.jobs.map((job, index) => [index ? ", " : "", said(job.name)]), machine.tasks > machine.jobs.length && machine.jobs.length ? " …" : "") : null);
 }
 
 const textOf = (machine) => `${machine.name}: ${stateWord(machine)}${machine.tasks ? `, ${many(machine.tasks, "task")}${machine.jobs.length ? `: ${machine.jobs.map((job) => job.name).join(", ")}` : ""}` : ""}`;
 
 const KEYS = [["u0", "free"], ["u1", "up to a quarter used"], ["u2", "half"], ["u3", "three quarters"], ["u4", "all"], ["ahead", "prefetched"], ["draining", "draining"], ["booting", "booting"], ["lost", "lost"]];
 /** What the colours mean. */
-export const heatKeys = () => h("div.keys.small.muted", {}, KEYS.map(([look, text]) => h("span.nowrap", { style: { display: "inline-flex", gap: ".35rem", "align-items": "center" } }, h(`span.tile.${look}`, { "aria-hidden": "true" }), text)));
+export const heatKeys = () => h("div.keys.small.muted", KEYS.map(([look, text]) => h("span.nowrap", { style: { display: "inline-flex", gap: ".35rem", "align-items": "center" } }, h(`span.tile.${look}`, { "aria-hidden": "true" }), text)));
 
 /** The map of one cluster. It follows the stream, and changes only the tiles of machines that changed. */
 export function heat(place, cluster) {
@@ -61,7 +61,7 @@ export function heat(place, cluster) {
     }
   };
   const make = (machine, big) => {
-    const tile = h("a", { href: `/clusters?machine=${encodeURIComponent(`${machine.cluster}/${machine.name}`)}`, tabindex: "-1", "data-big": big ? "1" : null }, big ? [h("span.n", {}, machine.name), h("span.s"), h("span.u")] : null);
+    const tile = h("a", { href: `/clusters?machine=${encodeURIComponent(`${machine.cluster}/${machine.name}`)}`, tabindex: "-1", "data-big": big ? "1" : null }, big ? [h("span.n", machine.name), h("span.s"), h("span.u")] : null);
     tile.machine = machine;
     dress(tile, machine);
     return tile;

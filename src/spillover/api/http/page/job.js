@@ -1,7 +1,7 @@
 // A job's page: its life as a timeline, why it is where it is, its output, files, cost, and how to run it again.
 
 import { get, lines as readLines, part, patch, post } from "./api.js";
-import { ENDED, bytes, count, download, empty, exact, facts, h, many, money, now, percent, put, resources, said, share, span, stateBar, stateOf, table, when, word } from "./dom.js";
+import { bytes, count, download, empty, ENDED, exact, facts, h, heading, many, money, now, percent, put, resources, said, share, span, stateBar, stateOf, table, when, word } from "./dom.js";
 import { attempt, dialog, field, go, jobLink, may, panel, refresh, tabs, mayChange } from "./parts.js";
 import { actions } from "./jobs.js";
 import { gantt } from "./charts.js";
@@ -79,23 +79,23 @@ function timeline(job, events, members) {
   const states = new Set([...waits.map((each) => each.state), ...attempts.flatMap((each) => [each.started === null ? "PLACED" : each.state ?? "RUNNING"]), ...tasks.map((task) => task.state), ...ran.map((member) => member.state)]);
   const summary = [...waits.map((each) => `${each.state === "HELD" ? "held" : "waited"} ${span(((each.to ?? now()) - each.from) / 1000)}`), ...attempts.map((each) => `attempt ${each.attempt} on ${each.where}: ${each.state ? word(each.state) : "runs"} after ${span(((each.to ?? now()) - (each.started ?? each.from)) / 1000)}`)].join("; ");
   return h("section.card", {},
-    h("header", {}, h("h2", {}, "Life"), h("span.keys.push", {}, [...states].map((state) => h(`span.key.${state}`, {}, word(state))))),
+    heading("Life", h("span.keys.push", [...states].map((state) => h(`span.key.${state}`, word(state))))),
     gantt(`Timeline: ${summary}`, rows, from, to, { names: 170 }),
-    ran.length > 3 * MOST_ROWS || tasks.length > MOST_ROWS ? h("p.hint", {}, "The first of them; the others are in the table of members or tasks.") : null);
+    ran.length > 3 * MOST_ROWS || tasks.length > MOST_ROWS ? h("p.hint", "The first of them; the others are in the table of members or tasks.") : null);
 }
 
 function efficiency(of) {
   if (!of) return null;
-  const line = (name, part, text) => [h("span", {}, name), share(part ?? 0, `${name}: ${percent(part)}`), h("span.num", {}, text)];
-  return h("section.card.stack", {}, h("header", {}, h("h2", {}, "Efficiency"), of.members ? h("span.hint.push", {}, `of ${many(of.members, "member")} that ran`) : null),
+  const line = (name, part, text) => [h("span", name), share(part ?? 0, `${name}: ${percent(part)}`), h("span.num", text)];
+  return h("section.card.stack", heading("Efficiency", of.members ? h("span.hint.push", `of ${many(of.members, "member")} that ran`) : null),
     h("div.meter", {},
       of.cpu === null ? null : line("CPU", of.cpu, `${percent(of.cpu)} of ${span(of.cpu_asked_s)}`),
       of.memory === null ? null : line("Memory", of.memory, `${bytes(of.memory_used)} of ${bytes(of.memory_asked)}`)),
-    of.hints.map((hint) => h("p.note", {}, hint)));
+    of.hints.map((hint) => h("p.note", hint)));
 }
 
 function details(job) {
-  return h("section.card", {}, h("header", {}, h("h2", {}, "Details")), facts([
+  return h("section.card", heading("Details"), facts([
     ["project", h("a", { href: `/jobs?project=${part(job.project)}` }, said(job.project))],
     ["user", h("a", { href: `/jobs?user=${part(job.user)}` }, said(job.user))],
     ["queue", job.queue !== "default" && said(job.queue)],
@@ -124,8 +124,8 @@ function details(job) {
 }
 
 function taskTable(job) {
-  return h("section.card", {}, h("header", {}, h("h2", {}, "Tasks"), h("span.push", {}, stateBar(job.task_counts))), table("Tasks", [
-    ["Task", (task) => [String(task.rank), task.group ? [" ", h("span.muted", {}, said(`${task.group} ${task.group_task}`))] : ""], "num"],
+  return h("section.card", heading("Tasks", h("span.push", stateBar(job.task_counts))), table("Tasks", [
+    ["Task", (task) => [String(task.rank), task.group ? [" ", h("span.muted", said(`${task.group} ${task.group_task}`))] : ""], "num"],
     ["Node", (task) => said(task.node)],
     ["State", (task) => stateOf(task.state)],
     ["Ran", (task) => span(task.ran_s), "num"],
@@ -151,7 +151,7 @@ async function readMembers(job, signal, most) {
 
 function memberTable(place, job) {
   return panel(place, (signal) => readMembers(job, signal, 1000), (members) => h("section.card", {},
-    h("header", {}, h("h2", {}, "Members"), h("span.hint.push", {}, `${many(job.array.size, "member")}; those that were placed are listed${members.length === 1000 ? ", the last 1,000" : ""}`)),
+    heading("Members", h("span.hint.push", `${many(job.array.size, "member")}; those that were placed are listed${members.length === 1000 ? ", the last 1,000" : ""}`)),
     members.length ? table("Members", [
       ["Member", (each) => jobLink(each, each.id.slice(each.id.indexOf(".") + 1))],
       ["State", (each) => stateOf(each.state)],
@@ -165,30 +165,30 @@ function memberTable(place, job) {
 
 function files(place, job) {
   return panel(place, (signal) => get(`/v1/jobs/${part(job.id)}/files`, {}, signal), (found) => h("section.card", {},
-    h("header", {}, h("h2", {}, "Files"), found.attempt ? h("span.hint.push", {}, `of attempt ${found.attempt}`) : null),
+    heading("Files", found.attempt ? h("span.hint.push", `of attempt ${found.attempt}`) : null),
     found.files.length ? table("Output files", [
       ["File", (each) => said(each.path), "wrap"],
       ["Size", (each) => bytes(each.size), "num"],
       ["", (each) => h("a.button.small", { href: `/v1/blobs/${each.digest}`, download: each.path.split("/").at(-1) }, "Download"), "num"],
-    ], found.files, { key: (each) => each.path }) : empty("No output files", ["A job returns the files that its ", h("code", {}, "outputs"), " name."])), { follow: (name, detail) => name === "jobs" && detail.jobs.includes(job.id), label: "Files" });
+    ], found.files, { key: (each) => each.path }) : empty("No output files", ["A job returns the files that its ", h("code", "outputs"), " name."])), { follow: (name, detail) => name === "jobs" && detail.jobs.includes(job.id), label: "Files" });
 }
 
 function spec(place, job) {
   const text = yaml(job.spec);
   return h("section.card.stack", {},
-    h("header", {}, h("h2", {}, "Job file"), h("span.actions", {},
-      h("button.small", { type: "button", onclick: () => attempt(() => navigator.clipboard.writeText(text), "Copied") }, "Copy"),
-      h("button.small", { type: "button", onclick: () => download(`${job.name}.yaml`, text, "application/yaml") }, "Download"),
+    heading("Job file", h("span.actions", {},
+      h("button.small", { onclick: () => attempt(() => navigator.clipboard.writeText(text), "Copied") }, "Copy"),
+      h("button.small", { onclick: () => download(`${job.name}.yaml`, text, "application/yaml") }, "Download"),
       may(place.me, "submit") ? h("a.button.small", { href: `/submit?from=${part(job.id)}` }, "Submit again with changes") : null)),
     h("pre.code-block", { tabindex: "0", "aria-label": "Job file" }, text));
 }
 
 function history(place, job) {
   return panel(place, (signal) => readLines("/v1/events", { job: job.id }, signal), (events) => h("section.card", {},
-    h("header", {}, h("h2", {}, "History"), h("span.hint.push", {}, many(events.length, "event"))),
+    heading("History", h("span.hint.push", many(events.length, "event"))),
     events.length ? table("History", [
       ["When", (each) => h("time", { datetime: each.at, title: each.at }, exact(each.at)), "nowrap"],
-      ["What", (each) => [job.array && each.job && each.job !== job.id ? [h("code", {}, each.job.slice(job.id.length)), " "] : "", said(each.text)], "wrap"],
+      ["What", (each) => [job.array && each.job && each.job !== job.id ? [h("code", each.job.slice(job.id.length)), " "] : "", said(each.text)], "wrap"],
       ["Who", (each) => said(each.user ?? ""), "less"],
     ], events, { key: (each) => String(each.revision) }) : empty("Its history is no longer stored")), { follow: (name, detail) => name === "jobs" && (detail.more || detail.jobs.includes(job.id)), label: "History" });
 }
@@ -196,7 +196,7 @@ function history(place, job) {
 async function runAgain(job) {
   const failed = h("input", { type: "checkbox", checked: true });
   const someFailed = job.array && ((job.array.counts.FAILED ?? 0) + (job.array.counts.TIMED_OUT ?? 0) > 0);
-  const answer = await dialog(`Run ${job.name} again?`, h("div.stack", {}, h("p", {}, "This submits a new job with the same spec."), someFailed ? h("label.check", {}, failed, "only members that failed") : null), "Run again",
+  const answer = await dialog(`Run ${job.name} again?`, h("div.stack", h("p", "This submits a new job with the same spec."), someFailed ? h("label.check", failed, "only members that failed") : null), "Run again",
     () => post("/v1/rerun", { jobs: [job.id], failed: Boolean(someFailed && failed.checked) }));
   if (answer) go(`/jobs/${part(answer.jobs[0])}`);
 }
@@ -205,7 +205,7 @@ async function change(place, job) {
   const waiting = job.state === "QUEUED" || job.state === "HELD";
   const inputs = {};
   const text = (name, label, hint) => { inputs[name] = h("input", { name, placeholder: hint }); return field(label, inputs[name], ""); };
-  const content = h("div.stack", {}, h("p.hint", {}, "Fields that you leave empty stay as they are."), h("div.fields", {},
+  const content = h("div.stack", h("p.hint", "Fields that you leave empty stay as they are."), h("div.fields", {},
     waiting ? [text("cpu", "CPUs of each task", String(job.resources.cpu)), text("memory", "Memory", job.resources.memory ? bytes(job.resources.memory) : "none"), text("priority", "Priority", String(job.priority)), text("estimate", "Expected runtime", job.estimate_s ? span(job.estimate_s) : "")] : null,
     text("walltime", "Walltime", job.walltime_s ? span(job.walltime_s) : "none")));
   const value = (name) => inputs[name]?.value.trim();
@@ -228,11 +228,11 @@ export function jobPage(place) {
     document.title = `${job.name} · Spillover`;
     const again = () => refresh(holder);
     const own = mayChange(place.me, job);
-    put(head, h("div.head", {}, h("h1", {}, said(job.name)), stateOf(job.state), h("code.muted", {}, job.id),
-      h("div.actions", {}, own ? actions([job], again) : null, own && !ENDED.has(job.state) && !job.array ? h("button.small", { type: "button", "data-key": "change", onclick: async () => { await change(place, job); again(); } }, "Change") : null,
-        may(place.me, "submit") ? h("button.small", { type: "button", "data-key": "again", onclick: () => runAgain(job) }, "Run again") : null)),
-    job.array ? h("p", { style: { "margin-bottom": "1rem", "max-width": "40rem" } }, stateBar(job.array.counts), h("span.hint", {}, `${count(job.array.counts.SUCCEEDED ?? 0)} of ${many(job.array.size, "member")} succeeded${job.array.counts.FAILED ? `, ${count(job.array.counts.FAILED)} failed` : ""}`)) : null,
-    job.set_aside.length ? h("div.note.warn", {}, job.set_aside.map((each) => h("p", {}, said(`${each.work} failed: ${each.reason}`), "; tried again ", when(each.next_try)))) : null);
+    put(head, h("div.head", h("h1", said(job.name)), stateOf(job.state), h("code.muted", job.id),
+      h("div.actions", own ? actions([job], again) : null, own && !ENDED.has(job.state) && !job.array ? h("button.small", { "data-key": "change", onclick: async () => { await change(place, job); again(); } }, "Change") : null,
+        may(place.me, "submit") ? h("button.small", { "data-key": "again", onclick: () => runAgain(job) }, "Run again") : null)),
+    job.array ? h("p", { style: { "margin-bottom": "1rem", "max-width": "40rem" } }, stateBar(job.array.counts), h("span.hint", `${count(job.array.counts.SUCCEEDED ?? 0)} of ${many(job.array.size, "member")} succeeded${job.array.counts.FAILED ? `, ${count(job.array.counts.FAILED)} failed` : ""}`)) : null,
+    job.set_aside.length ? h("div.note.warn", job.set_aside.map((each) => h("p", said(`${each.work} failed: ${each.reason}`), "; tried again ", when(each.next_try)))) : null);
     // The tabs stay when the job changes, so that a log goes on and a form keeps what was typed.
     if (made?.state !== kindOf(job)) {
       made = { state: kindOf(job) };
@@ -261,12 +261,12 @@ function contents(place, job) {
     };
     const parts = panel(here, read, ({ latest, events, members }) => h("div.page", {},
       timeline(latest, events, members),
-      h("div.grid.two", {}, details(latest), efficiency(latest.efficiency)),
+      h("div.grid.two", details(latest), efficiency(latest.efficiency)),
       latest.tasks.length ? taskTable(latest) : null), { follow: followed, every: ENDED.has(job.state) ? 0 : 5000, least: 2000, label: "Life and details" });
     const waits = kindOf(job) === "waits";
     const trial = h("div");
     if (waits) get("/v1/clusters", {}, signal).then((clusters) => put(trial, whatIf(here, job, clusters)), () => {});
-    return h("div.page", {}, whyPanel(here, job), waits ? changesPanel(here, job) : null, waits ? trial : null, parts);
+    return h("div.page", whyPanel(here, job), waits ? changesPanel(here, job) : null, waits ? trial : null, parts);
   };
   return tabs(place, "Parts of the job", [
     ["life", "Overview", main],

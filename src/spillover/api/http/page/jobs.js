@@ -35,21 +35,21 @@ export async function act(name, jobs) {
   if (!would) return null;
   const ids = would.jobs;
   if (!ids.length) {
-    await dialog(`Nothing to ${name}`, h("p", {}, `None of ${jobs.length === 1 ? "this job" : `these ${count(jobs.length)} jobs`} is ${states.map(word).join(" or ")} now.`), "OK", async () => true);
+    await dialog(`Nothing to ${name}`, h("p", `None of ${jobs.length === 1 ? "this job" : `these ${count(jobs.length)} jobs`} is ${states.map(word).join(" or ")} now.`), "OK", async () => true);
     return null;
   }
   const arrays = jobs.filter((job) => job.array).length;
   return dialog(`${title} ${many(ids.length, "job")}?`,
-    h("div.stack", {}, h("p", {}, `${ids.length === 1 ? "1 job" : `${count(ids.length)} jobs`} will be ${done}${arrays ? `, among them ${many(arrays, "array")} with all members that are ${states.map(word).join(", ")}` : ""}.`),
-      h("p.hint.wrap", {}, jobs.slice(0, 8).map((job, index) => [index ? ", " : "", said(job.name)]), jobs.length > 8 ? ` and ${count(jobs.length - 8)} more` : ""),
-      name === "requeue" ? h("p.hint", {}, "What they have done so far is lost, unless they save their work.") : null),
+    h("div.stack", h("p", `${ids.length === 1 ? "1 job" : `${count(ids.length)} jobs`} will be ${done}${arrays ? `, among them ${many(arrays, "array")} with all members that are ${states.map(word).join(", ")}` : ""}.`),
+      h("p.hint.wrap", jobs.slice(0, 8).map((job, index) => [index ? ", " : "", said(job.name)]), jobs.length > 8 ? ` and ${count(jobs.length - 8)} more` : ""),
+      name === "requeue" ? h("p.hint", "What they have done so far is lost, unless they save their work.") : null),
     `${title} ${many(ids.length, "job")}`, () => post("/v1/actions", body), { danger: name === "cancel" });
 }
 
 /** Buttons for what one can do with some jobs now. */
 export function actions(jobs, then) {
   return Object.entries(ACTS).filter(([, [, , states]]) => jobs.some((job) => states.includes(job.state) || (job.array && states.some((each) => job.array.counts[each]))))
-    .map(([name, [title]]) => h(`button.small${name === "cancel" ? ".danger" : ""}`, { type: "button", "data-key": `act-${name}`, onclick: async () => { if (await act(name, jobs)) then(); } }, title));
+    .map(([name, [title]]) => h(`button.small${name === "cancel" ? ".danger" : ""}`, { "data-key": `act-${name}`, onclick: async () => { if (await act(name, jobs)) then(); } }, title));
 }
 
 /** @param {import("./parts.js").Place} place */
@@ -80,8 +80,8 @@ export function jobsPage(place) {
     bar.hidden = picked.size === 0;
     if (!picked.size) return;
     const jobs = [...picked.values()];
-    bar.replaceChildren(h("strong", {}, `${many(jobs.length, "job")} chosen`), h("span.actions", {}, actions(jobs, () => { clear(); refresh(list); })), h("button.plain.small", { type: "button", onclick: clear }, "Choose none"));
-    if (!bar.querySelector("[data-key]")) bar.insertBefore(h("span.hint", {}, "They have ended: nothing can be done with them."), bar.lastChild);
+    bar.replaceChildren(h("strong", `${many(jobs.length, "job")} chosen`), h("span.actions", actions(jobs, () => { clear(); refresh(list); })), h("button.plain.small", { onclick: clear }, "Choose none"));
+    if (!bar.querySelector("[data-key]")) bar.insertBefore(h("span.hint", "They have ended: nothing can be done with them."), bar.lastChild);
   };
   const clear = () => {
     picked.clear();
@@ -95,9 +95,9 @@ export function jobsPage(place) {
     for (const job of jobs) if (picked.has(job.id)) picked.set(job.id, job);
     drawBar();
     if (!jobs.length) {
-      return h("section.card", {}, FILTERS.some((name) => asked[name])
+      return h("section.card", FILTERS.some((name) => asked[name])
         ? empty("No job matches these filters", h("a", { href: "/jobs" }, "Show all jobs"))
-        : empty("No jobs yet", may(place.me, "submit") ? [h("a", { href: "/submit" }, "Submit one here"), ", or with ", h("code", {}, "spill run -- echo hello")] : "Jobs appear here as soon as somebody submits one."));
+        : empty("No jobs yet", may(place.me, "submit") ? [h("a", { href: "/submit" }, "Submit one here"), ", or with ", h("code", "spill run -- echo hello")] : "Jobs appear here as soon as somebody submits one."));
     }
     const choosable = may(place.me, "submit");
     const all = h("input", { type: "checkbox", "aria-label": "Choose all jobs of this page", onchange: () => {
@@ -105,22 +105,22 @@ export function jobsPage(place) {
       for (const box of list.querySelectorAll("tbody input[type=checkbox]")) box.checked = all.checked;
     } });
     const columns = [
-      ["Job", (job) => [jobLink(job), h("span.sub.mono", {}, job.id)]],
-      ["State", (job) => (job.array ? [stateOf(job.state), h("span.sub", {}, stateBar(job.array.counts), `${count(job.array.counts.SUCCEEDED ?? 0)} of ${many(job.array.size, "member")}`)] : stateOf(job.state))],
-      ["Project", (job) => [h("a", { href: search({ project: job.project, cursor: "" }) }, said(job.project)), h("span.sub", {}, said(job.user))], "less"],
-      ["Where", (job) => (job.cluster ? [said(job.cluster), job.node ? h("span.sub", {}, said(job.node), job.nodes > 1 ? ` and ${job.nodes - 1} more` : "") : ""] : h("span.muted", {}, "–")), "less"],
-      ["Asks for", (job) => h("span.small", {}, resources(job.resources)), "less"],
+      ["Job", (job) => [jobLink(job), h("span.sub.mono", job.id)]],
+      ["State", (job) => (job.array ? [stateOf(job.state), h("span.sub", stateBar(job.array.counts), `${count(job.array.counts.SUCCEEDED ?? 0)} of ${many(job.array.size, "member")}`)] : stateOf(job.state))],
+      ["Project", (job) => [h("a", { href: search({ project: job.project, cursor: "" }) }, said(job.project)), h("span.sub", said(job.user))], "less"],
+      ["Where", (job) => (job.cluster ? [said(job.cluster), job.node ? h("span.sub", said(job.node), job.nodes > 1 ? ` and ${job.nodes - 1} more` : "") : ""] : h("span.muted", "–")), "less"],
+      ["Asks for", (job) => h("span.small", resources(job.resources)), "less"],
       ["Submitted", (job) => when(job.submitted_at), "nowrap"],
       ["Ran", (job) => (job.started_at ? timeOf(job) : "–"), "num less"],
       ["Cost", (job) => (job.cost ? money(job.cost, false) : "–"), "num less"],
       ["Why", (job) => said(job.reason?.message ?? (job.placed_because && !ENDED.has(job.state) ? job.placed_because.message : "")), "reason less"],
     ];
     if (choosable) columns.unshift([all, (job) => h("input", { type: "checkbox", checked: picked.has(job.id), disabled: !mayChange(place.me, job), "data-key": `pick-${job.id}`, "aria-label": `Choose ${job.name}`, onchange: (event) => pick(job, event.target.checked) })]);
-    return [h("section.card", {}, table("Jobs", columns, jobs, { key: (job) => job.id })),
+    return [h("section.card", table("Jobs", columns, jobs, { key: (job) => job.id })),
       h("nav.actions", { "aria-label": "Pages of the list", style: { "margin-top": ".9rem" } },
         cursor ? h("a.button", { href: search({}), "data-key": "newest" }, "Newest") : null,
-        cursor ? h("button", { type: "button", onclick: () => history.back() }, "Back") : null,
-        next ? h("a.button", { href: search({ cursor: next }), rel: "next" }, "Older jobs") : h("span.hint", {}, cursor ? "These are the oldest." : `${many(jobs.length, "job")}${FILTERS.some((name) => asked[name]) ? " match" : " in all"}.`))];
+        cursor ? h("button", { onclick: () => history.back() }, "Back") : null,
+        next ? h("a.button", { href: search({ cursor: next }), rel: "next" }, "Older jobs") : h("span.hint", cursor ? "These are the oldest." : `${many(jobs.length, "job")}${FILTERS.some((name) => asked[name]) ? " match" : " in all"}.`))];
   };
   const read = (signal) => get("/v1/jobs", { ...asked, since: since(asked.since), cursor, limit: 100 }, signal);
   // The first page has news whenever something is submitted; another one only if it shows a job that changed.
@@ -128,7 +128,7 @@ export function jobsPage(place) {
   const list = panel(place, read, draw, { follow, least: 2000, label: "Jobs" });
 
   return h("div", {},
-    h("div.head", {}, h("h1", {}, "Jobs"), may(place.me, "submit") ? h("div.actions", {}, h("a.button.primary", { href: "/submit" }, "Submit a job")) : null),
+    h("div.head", h("h1", "Jobs"), may(place.me, "submit") ? h("div.actions", h("a.button.primary", { href: "/submit" }, "Submit a job")) : null),
     h("form.filters", { "aria-label": "Filters", onsubmit: (event) => event.preventDefault() },
       field("State", states), text("name", "Name", "exact name"), place.me.project ? null : text("project", "Project", "any"), text("user", "User", "any"), text("queue", "Queue", "any"), field("Submitted", times),
       FILTERS.some((name) => asked[name]) ? h("a.button", { href: "/jobs" }, "Clear") : null),

@@ -160,7 +160,7 @@ function pieceOf({ text, style }) {
 }
 
 function lineOf({ pieces, dropped }) {
-  return h("div", {}, pieces.map(pieceOf), dropped ? h("span.d", {}, ` … ${count(dropped)} more characters in this line are not shown`) : null);
+  return h("div", pieces.map(pieceOf), dropped ? h("span.d", ` … ${count(dropped)} more characters in this line are not shown`) : null);
 }
 
 /**
@@ -185,7 +185,7 @@ export function output(signal, job) {
 
   let pending = null; // the last line, not complete yet
   let left = 0; // lines that are not kept any more
-  const mark = (text) => { screen.append(h("div.mark", {}, text)); trim(); };
+  const mark = (text) => { screen.append(h("div.mark", text)); trim(); };
   const matches = (line) => needle !== "" && line.textContent.toLowerCase().includes(needle);
   const put1 = (line) => {
     if (matches(line)) { line.classList.add("hit"); hits.push(line); }
@@ -305,8 +305,8 @@ export function output(signal, job) {
   begin();
   return h("section.card.stack", { "aria-label": "Output" },
     h("div.filters", { style: { "margin-bottom": "0" } }, streams, attempts, tasks,
-      h("span.actions", {}, search, h("label.check.small", {}, only, "only these lines"), found),
+      h("span.actions", search, h("label.check.small", only, "only these lines"), found),
       h("label.check.small", { style: { "margin-left": "auto" } }, bottom, "follow the end")),
     screen,
-    h("div.actions", {}, status, h("a.button.small", { href: `/v1/jobs/${part(job.id)}/logs?stream=stdout`, download: `${job.name}.out`, style: { "margin-left": "auto" } }, "Download")));
+    h("div.actions", status, h("a.button.small", { href: `/v1/jobs/${part(job.id)}/logs?stream=stdout`, download: `${job.name}.out`, style: { "margin-left": "auto" } }, "Download")));
 }

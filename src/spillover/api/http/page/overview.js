@@ -1,13 +1,13 @@
 // What the scheduler does now: machines, queue, money, and the last hours.
 
 import { get, live, on } from "./api.js";
-import { amount, bytes, count, currencyName, empty, h, many, money, now, put, said, share, span, stateBar, table, when } from "./dom.js";
+import { amount, bytes, count, currencyName, empty, h, heading, many, money, now, put, said, share, span, stateBar, table, when } from "./dom.js";
 import { jobLink, may, panel, refresh as refreshOf, segments } from "./parts.js";
 import { lines } from "./charts.js";
 import { heat, heatKeys } from "./heat.js";
 import { budgetBars } from "./costs.js";
 
-const figure = (label, value, sub, href = null) => h(`${href ? "a" : "div"}.figure`, { href }, h("span.label", {}, label), h("span.value", {}, value), h("span.sub", {}, sub));
+const figure = (label, value, sub, href = null) => h(`${href ? "a" : "div"}.figure`, { href }, h("span.label", label), h("span.value", value), h("span.sub", sub));
 
 function figures(of) {
   const { jobs, clusters } = of;
@@ -17,13 +17,13 @@ function figures(of) {
     figure("Running", count(jobs.running + jobs.placed), `${count(of.ended_a_minute)} ended in the last minute`, "/jobs?state=PLACED,RUNNING"),
     figure("Waiting", count(jobs.queued), jobs.held ? `and ${count(jobs.held)} held` : "none held", "/jobs?state=QUEUED"),
     figure("Waited", of.waited_s === null ? "–" : span(of.waited_s), "on average, last 15 minutes"),
-    figure("Owned CPUs", [amount(sum("owned", "used")), h("small", {}, ` of ${amount(sum("owned", "capacity"))}`)], "in use", "/clusters"),
-    figure("Rent now", [money(of.cost_an_hour, false), h("small", {}, ` ${currencyName()}`)], machines ? `an hour, for ${many(machines, "machine")}` : "an hour; nothing is rented", "/costs"));
+    figure("Owned CPUs", [amount(sum("owned", "used")), h("small", ` of ${amount(sum("owned", "capacity"))}`)], "in use", "/clusters"),
+    figure("Rent now", [money(of.cost_an_hour, false), h("small", ` ${currencyName()}`)], machines ? `an hour, for ${many(machines, "machine")}` : "an hour; nothing is rented", "/costs"));
 }
 
 function queue(of) {
   const counts = (each) => ({ HELD: each.held, QUEUED: each.queued, PLACED: each.placed, RUNNING: each.running });
-  return h("section.card", {}, h("header", {}, h("h2", {}, "Jobs by project"), h("span.keys.push", {}, ["HELD", "QUEUED", "PLACED", "RUNNING"].map((state) => h(`span.key.${state}`, {}, state.toLowerCase())))),
+  return h("section.card", heading("Jobs by project", h("span.keys.push", ["HELD", "QUEUED", "PLACED", "RUNNING"].map((state) => h(`span.key.${state}`, state.toLowerCase())))),
     of.projects.length ? table("Jobs by project", [
       ["Project", (each) => h("a.name", { href: `/jobs?project=${encodeURIComponent(each.project)}&state=HELD,QUEUED,PLACED,RUNNING` }, said(each.project))],
       ["", (each) => stateBar(counts(each))],
@@ -42,11 +42,11 @@ function clusterCard(place, name) {
     if (!of) return;
     const pool = live.overview.pools.find((each) => each.cluster === name);
     const rented = pool ? Object.entries(pool.machines).map(([state, many]) => `${many} ${state}`).join(", ") : "";
-    put(head, h("h2", {}, h("a", { href: `/clusters#${encodeURIComponent(name)}` }, said(name))), h(`span.tag.${of.role}`, {}, of.role), of.state !== "READY" && of.state !== "EMPTY" ? h("span.tag.warn", {}, of.state.toLowerCase()) : null, pool?.paused ? h("span.tag.warn", {}, "paused") : null,
-      h("span.hint.push", {}, many(of.machines, "machine"), rented ? ` (${rented})` : "", pool && pool.hour > 0 ? `, ${money(pool.hour)} an hour` : ""));
-    const line = (title, key, text) => (of.capacity[key] > 0 ? [h("span.muted", {}, title), share((of.used[key] + of.foreign[key]) / of.capacity[key], `${title} of ${name}`), h("span.num", {}, `${text(of.used[key])} / ${text(of.capacity[key])}`)] : null);
+    put(head, h("h2", h("a", { href: `/clusters#${encodeURIComponent(name)}` }, said(name))), h(`span.tag.${of.role}`, of.role), of.state !== "READY" && of.state !== "EMPTY" ? h("span.tag.warn", of.state.toLowerCase()) : null, pool?.paused ? h("span.tag.warn", "paused") : null,
+      h("span.hint.push", many(of.machines, "machine"), rented ? ` (${rented})` : "", pool && pool.hour > 0 ? `, ${money(pool.hour)} an hour` : ""));
+    const line = (title, key, text) => (of.capacity[key] > 0 ? [h("span.muted", title), share((of.used[key] + of.foreign[key]) / of.capacity[key], `${title} of ${name}`), h("span.num", `${text(of.used[key])} / ${text(of.capacity[key])}`)] : null);
     put(meters, line("CPUs", "cpu", amount), line("GPUs", "gpu", amount), line("Memory", "memory", bytes));
-    put(why, of.why ? h("p.note.warn", {}, said(of.why)) : null);
+    put(why, of.why ? h("p.note.warn", said(of.why)) : null);
   };
   on("overview", place.signal, update);
   const made = h("section.card", { "aria-label": `Cluster ${name}` }, head, meters, why, heat(place, name));
@@ -63,7 +63,7 @@ function lastHours(place) {
     if (series.at.length < 2) return empty("No history yet", "Lines appear after the first minutes.");
     const times = series.at.map((each) => Date.parse(each));
     const whole = (value) => (value >= 10_000 ? `${Math.round(value / 1000)}k` : amount(value));
-    const figureOf = (title, keys, made) => h("figure", {}, h("figcaption", { style: { display: "flex", "flex-wrap": "wrap", gap: ".2rem .8rem", "margin-bottom": ".2rem" } }, h("h3", {}, title), h("span.keys", {}, keys.map(([text, colour]) => h("span.key", { style: { "--c": colour } }, text)))), made);
+    const figureOf = (title, keys, made) => h("figure", h("figcaption", { style: { display: "flex", "flex-wrap": "wrap", gap: ".2rem .8rem", "margin-bottom": ".2rem" } }, h("h3", title), h("span.keys", keys.map(([text, colour]) => h("span.key", { style: { "--c": colour } }, text)))), made);
     const nothing = times.map(() => 0);
     const owned = add(series.clusters, "cpus", "owned") ?? nothing;
     const used = add(series.clusters, "used_cpus", "owned") ?? nothing;
@@ -75,16 +75,16 @@ function lastHours(place) {
       series.spent ? figureOf("Spent", [], lines("Spent over the last hours", times, [{ name: "spent", colour: "var(--held)", values: series.spent, fill: true }], { text: (value) => amount(value), unit: ` ${currencyName()}` })) : null);
   };
   const box = panel(place, (signal) => get("/v1/series", { since: since() }, signal), draw, { every: 15_000, label: "The last hours" });
-  return h("section.card", {}, h("header", {}, h("h2", {}, "The last hours"), h("span.push", {}, segments("How far back", HOURS, hours, (key) => { hours = key; refreshOf(box); }))), box);
+  return h("section.card", heading("The last hours", h("span.push", segments("How far back", HOURS, hours, (key) => { hours = key; refreshOf(box); }))), box);
 }
 
 function head(place) {
   return panel(place, (signal) => get("/v1/overview", { queued: 8, running: 0, agents: 0 }, signal), ({ queued, server, set_aside: aside }) => h("section.card", {},
-    h("header", {}, h("h2", {}, "Next in the queue"), h("a.push.small", { href: "/jobs?state=QUEUED" }, `${many(server.queued, "job")} in all`)),
+    heading("Next in the queue", h("a.push.small", { href: "/jobs?state=QUEUED" }, `${many(server.queued, "job")} in all`)),
     aside.length ? h("p.note.warn", { style: { "margin-bottom": ".8rem" } }, `${many(aside.length, "piece")} of work failed unexpectedly and will be tried again: `, said(aside[0].reason)) : null,
     queued.length ? table("Next in the queue", [
-      ["Job", (job) => [jobLink(job), h("span.sub", {}, said(job.project))]],
-      ["Starts", (job) => (job.expected_start?.p50 ? when(job.expected_start.p50) : h("span.muted", {}, "not known")), "nowrap"],
+      ["Job", (job) => [jobLink(job), h("span.sub", said(job.project))]],
+      ["Starts", (job) => (job.expected_start?.p50 ? when(job.expected_start.p50) : h("span.muted", "not known")), "nowrap"],
       ["Why it waits", (job) => said(job.reason?.message ?? "it is next"), "reason"],
     ], queued, { key: (job) => job.id }) : empty("Nobody waits", may(place.me, "submit") ? h("a", { href: "/submit" }, "Submit a job") : "")), { follow: ["overview"], least: 3000, label: "Next in the queue" });
 }
@@ -102,16 +102,16 @@ export function overviewPage(place) {
     if (!of) { put(top, h("p.busy", { role: "status" }, "Loading …")); return; }
     put(top, figures(of));
     put(by, queue(of));
-    put(warn, of.server.message ? h("p.note.warn", { role: "alert" }, said(of.server.message)) : null, of.server.clock ? h("p.note.warn", {}, said(of.server.clock)) : null);
-    put(money1, h("section.card", {}, h("header", {}, h("h2", {}, "Budgets"), h("a.push.small", { href: "/costs" }, "Costs and usage")), budgetBars(of.budgets)));
+    put(warn, of.server.message ? h("p.note.warn", { role: "alert" }, said(of.server.message)) : null, of.server.clock ? h("p.note.warn", said(of.server.clock)) : null);
+    put(money1, h("section.card", heading("Budgets", h("a.push.small", { href: "/costs" }, "Costs and usage")), budgetBars(of.budgets)));
     const next = of.clusters.map((each) => each.name).join("\n");
     if (next !== names) {
       names = next;
-      put(maps, of.clusters.length ? of.clusters.map((each) => clusterCard(place, each.name)) : h("section.card", {}, empty("No clusters yet", "Add one to spill.yaml, or with ", h("code", {}, "spill clusters add"), ".")));
+      put(maps, of.clusters.length ? of.clusters.map((each) => clusterCard(place, each.name)) : h("section.card", empty("No clusters yet", "Add one to spill.yaml, or with ", h("code", "spill clusters add"), ".")));
     }
   };
   on("overview", place.signal, update);
   on("problem", place.signal, (detail) => put(warn, h("p.note.warn", { role: "alert" }, said(detail.message))));
   update();
-  return h("div.page", {}, h("div.head", {}, h("h1", {}, "Overview")), warn, top, maps, heatKeys(), h("div.grid.two", {}, by, head(place)), lastHours(place), money1);
+  return h("div.page", h("div.head", h("h1", "Overview")), warn, top, maps, heatKeys(), h("div.grid.two", by, head(place)), lastHours(place), money1);
 }

@@ -28,10 +28,10 @@ export function problem(error, again = null) {
   const advice = error instanceof Refusal || error instanceof Away ? error.advice : "";
   const several = error instanceof Refusal && error.problems.length > 0;
   return h("div.problem", { role: "alert" },
-    h("p", {}, error.message),
-    several && h("ul", {}, error.problems.map((each) => h("li", {}, each.line ? `line ${each.line}: ` : "", each.path ? [h("code", {}, each.path), ": "] : "", each.message))),
-    advice && h("p.hint", {}, advice),
-    again && h("button.small", { type: "button", onclick: again }, "Try again"));
+    h("p", error.message),
+    several && h("ul", error.problems.map((each) => h("li", each.line ? `line ${each.line}: ` : "", each.path ? [h("code", each.path), ": "] : "", each.message))),
+    advice && h("p.hint", advice),
+    again && h("button.small", { onclick: again }, "Try again"));
 }
 
 const redraws = new WeakMap();
@@ -45,7 +45,7 @@ const redraws = new WeakMap();
  *   `follow`: news after which it is read again; `every`: milliseconds after which it is read again anyway; `least`: between two reads
  */
 export function panel(place, read, draw, { follow = [], every = 0, tag = "div", label = "", least = 1000 } = {}) {
-  const box = h(tag, { "aria-busy": "true", role: label && tag === "div" ? "group" : null, "aria-label": label || null }, h("p.busy", {}, "Loading …"));
+  const box = h(tag, { "aria-busy": "true", role: label && tag === "div" ? "group" : null, "aria-label": label || null }, h("p.busy", "Loading …"));
   const names = Array.isArray(follow) ? follow : ["jobs", "overview", "machines", "pools"];
   const wanted = Array.isArray(follow) ? () => true : follow;
   let shown = null;
@@ -137,7 +137,7 @@ export function toast(text, bad = false) {
     document.body.append(toasts);
   }
   const close = () => made.remove();
-  const made = h(`div.toast${bad ? ".bad" : ""}`, {}, h("span", {}, text), h("button.plain.small", { type: "button", "aria-label": "Close this message", onclick: close }, "✕"));
+  const made = h(`div.toast${bad ? ".bad" : ""}`, h("span", text), h("button.plain.small", { "aria-label": "Close this message", onclick: close }, "✕"));
   toasts.append(made);
   while (toasts.children.length > 4) toasts.firstChild.remove();
   setTimeout(close, bad ? 15_000 : 6000);
@@ -180,8 +180,8 @@ export function dialog(title, content, action, work, { danger = false, focus = n
           accept.disabled = false;
         }
       } },
-      h("h2", {}, title), content, place,
-      h("div.actions", {}, h("button", { type: "button", onclick: () => box.close() }, "Cancel"), accept)));
+      h("h2", title), content, place,
+      h("div.actions", h("button", { onclick: () => box.close() }, "Cancel"), accept)));
     box.addEventListener("close", () => { box.remove(); resolve(answer); });
     document.body.append(box);
     box.showModal();
@@ -191,7 +191,7 @@ export function dialog(title, content, action, work, { danger = false, focus = n
 }
 
 /** A field with its label. */
-export const field = (label, control, hint = "") => h("label.field", {}, h("span", {}, label), control, hint && h("span.hint", {}, hint));
+export const field = (label, control, hint = "") => h("label.field", h("span", label), control, hint && h("span.hint", hint));
 
 /** A choice of some words. */
 export function choice(options, value, attributes = {}) {
@@ -207,7 +207,7 @@ export function choice(options, value, attributes = {}) {
 export function segments(label, options, value, choose) {
   const box = h("div.segments", { role: "group", "aria-label": label });
   for (const [key, text] of options) {
-    const button = h("button", { type: "button", "aria-pressed": String(key === value), "data-key": `segment-${key}` }, text);
+    const button = h("button", { "aria-pressed": String(key === value), "data-key": `segment-${key}` }, text);
     button.addEventListener("click", () => {
       for (const each of box.children) each.setAttribute("aria-pressed", String(each === button));
       choose(key);
@@ -223,7 +223,7 @@ export function segments(label, options, value, choose) {
  */
 export function tabs(place, label, each) {
   const content = h("div", { role: "tabpanel", tabindex: "0", id: "tab-content" });
-  const buttons = each.map(([key, title]) => h("button", { type: "button", role: "tab", "data-key": `tab-${key}`, id: `tab-${key}`, "aria-controls": "tab-content" }, title));
+  const buttons = each.map(([key, title]) => h("button", { role: "tab", "data-key": `tab-${key}`, id: `tab-${key}`, "aria-controls": "tab-content" }, title));
   let leave = new AbortController();
   place.signal.addEventListener("abort", () => leave.abort());
   const show = (index, focus = false) => {
@@ -249,7 +249,7 @@ export function tabs(place, label, each) {
     });
   });
   show(Math.max(0, each.findIndex(([key]) => `#${key}` === place.hash)));
-  return h("div", {}, h("div.tabs", { role: "tablist", "aria-label": label }, buttons), content);
+  return h("div", h("div.tabs", { role: "tablist", "aria-label": label }, buttons), content);
 }
 
 /** A link to a job. */

@@ -1,7 +1,7 @@
 // The policies in effect, what another point between cost and time would mean for this server's own jobs, and their history.
 
 import { get, patch, post } from "./api.js";
-import { count, currencyName, empty, exact, facts, h, many, money, percent, put, said, span, svg, table, when } from "./dom.js";
+import { count, currencyName, empty, exact, facts, h, heading, many, money, percent, put, said, span, svg, table, when } from "./dom.js";
 import { choice, dialog, field, may, panel, problem, refresh } from "./parts.js";
 import { chart, nice, noTip, tipAt } from "./charts.js";
 
@@ -10,7 +10,7 @@ const SPANS = [["86400", "last day"], ["604800", "last week"], ["2592000", "last
 /** Say what a change would be, and make it after a look. Returns whether it was made. */
 async function change(policy, title) {
   const would = await patch("/v1/policy", { policy, dry_run: true });
-  return dialog(title, would.changes.length ? h("div.stack", {}, h("p", {}, "This changes how all jobs wait and run from now on:"), h("ul.problems", {}, would.changes.map((each) => h("li", {}, h("code", {}, each))))) : h("p", {}, "It changes nothing: these policies are in effect already."),
+  return dialog(title, would.changes.length ? h("div.stack", h("p", "This changes how all jobs wait and run from now on:"), h("ul.problems", would.changes.map((each) => h("li", h("code", each))))) : h("p", "It changes nothing: these policies are in effect already."),
     would.changes.length ? "Set" : "OK", () => (would.changes.length ? patch("/v1/policy", { policy }) : Promise.resolve(false)));
 }
 
@@ -18,13 +18,13 @@ function inEffect(place, of, again) {
   const admin = may(place.me, "admin");
   const how = { set: "set by", configured: "configured in spill.yaml, read by", disabled: "set after a failure by" }[of.how] ?? "set by";
   return h("section.card.stack", { "aria-label": "In effect" },
-    h("header", {}, h("h2", {}, "In effect"), of.since ? h("span.hint", {}, `${how} `, said(of.who), " ", when(of.since)) : null,
-      admin && of.differs ? h("span.actions", {}, h("button.small", { type: "button", "data-key": "reset", onclick: () => change(null, "Return to the policies of spill.yaml?").then(again) }, "Return to spill.yaml")) : null),
-    of.differs ? h("p.hint.wrap", {}, "spill.yaml says ", h("code", {}, of.configured), ".") : null,
+    heading("In effect", of.since ? h("span.hint", `${how} `, said(of.who), " ", when(of.since)) : null,
+      admin && of.differs ? h("span.actions", h("button.small", { "data-key": "reset", onclick: () => change(null, "Return to the policies of spill.yaml?").then(again) }, "Return to spill.yaml")) : null),
+    of.differs ? h("p.hint.wrap", "spill.yaml says ", h("code", of.configured), ".") : null,
     table("Policies in effect", [
-      ["Decides", (each) => h("span.name", {}, { wait: "how long a job waits before it is rented", order: "which job is tried first", backfill: "which jobs may pass another", place: "which machine of a cluster", route: "which agent gets a prefetched job" }[each.axis] ?? each.axis)],
-      ["Policy", (each) => [h("code", {}, each.policy), each.installed ? h("span.sub", {}, "from an installed package") : ""]],
-      ["", (each) => (each.disabled || each.error ? [h("span.tag.bad", {}, each.disabled ? "disabled" : "failed"), h("span.sub", {}, said([each.disabled, each.error].filter(Boolean).join(": ")))] : each.failures ? many(each.failures, "failure") : ""), "wrap"],
+      ["Decides", (each) => h("span.name", { wait: "how long a job waits before it is rented", order: "which job is tried first", backfill: "which jobs may pass another", place: "which machine of a cluster", route: "which agent gets a prefetched job" }[each.axis] ?? each.axis)],
+      ["Policy", (each) => [h("code", each.policy), each.installed ? h("span.sub", "from an installed package") : ""]],
+      ["", (each) => (each.disabled || each.error ? [h("span.tag.bad", each.disabled ? "disabled" : "failed"), h("span.sub", said([each.disabled, each.error].filter(Boolean).join(": ")))] : each.failures ? many(each.failures, "failure") : ""), "wrap"],
     ], of.axes, { key: (each) => each.axis }));
 }
 
@@ -56,7 +56,7 @@ function plot(view, chosen, choose) {
     view.points.forEach((each, index) => {
       const dot = svg("circle", { cx: x(each), cy: y(each), r: index === chosen ? 7 : 5, fill: each.dominated ? "var(--cancelled)" : "var(--running)", stroke: index === chosen ? "var(--ink)" : "var(--surface)", "stroke-width": index === chosen ? 3 : 1.5, style: { cursor: "pointer" } });
       dot.addEventListener("click", () => choose(index));
-      dot.addEventListener("pointermove", (event) => tipAt(event, h("div", {}, h("b", {}, each.policy), `${money(each.cost)}, ${span(each.mean_completion_s)} until done, ${span(each.mean_wait_s)} waited`)));
+      dot.addEventListener("pointermove", (event) => tipAt(event, h("div", h("b", each.policy), `${money(each.cost)}, ${span(each.mean_completion_s)} until done, ${span(each.mean_wait_s)} waited`)));
       dot.addEventListener("pointerleave", noTip);
       made.append(dot);
     });
@@ -73,7 +73,7 @@ function compared(name, now, then, text) {
   const less = then < now * 0.995;
   const more = then > now * 1.005;
   const by = now > 0 ? Math.abs(then - now) / now : null;
-  return h("div.figure", {}, h("span.label", {}, name), h("span.value", {}, text(then)), h("span.sub", {}, `now ${text(now)}`, less || more ? [", ", h("strong", {}, `${less ? "▼" : "▲"} ${by === null ? "" : percent(by)} ${less ? "less" : "more"}`)] : ", the same"));
+  return h("div.figure", h("span.label", name), h("span.value", text(then)), h("span.sub", `now ${text(now)}`, less || more ? [", ", h("strong", `${less ? "▼" : "▲"} ${by === null ? "" : percent(by)} ${less ? "less" : "more"}`)] : ", the same"));
 }
 
 function frontier(place) {
@@ -87,11 +87,11 @@ function frontier(place) {
     };
     const fault = h("div");
     const busy = view.state === "computing";
-    const head = h("header", {}, h("h2", {}, "Cost and time for your own jobs"),
-      view.computed_at ? h("span.hint", {}, `${many(view.jobs, "job")} from ${exact(view.first_at ?? view.asked_since)} on, simulated `, when(view.computed_at)) : null,
-      admin ? h("span.actions", {}, asked, h("button.small", { type: "button", disabled: busy, "data-key": "compute", onclick: compute }, busy ? "Computing …" : view.points.length ? "Compute again" : "Compute")) : null);
+    const head = heading("Cost and time for your own jobs",
+      view.computed_at ? h("span.hint", `${many(view.jobs, "job")} from ${exact(view.first_at ?? view.asked_since)} on, simulated `, when(view.computed_at)) : null,
+      admin ? h("span.actions", asked, h("button.small", { disabled: busy, "data-key": "compute", onclick: compute }, busy ? "Computing …" : view.points.length ? "Compute again" : "Compute")) : null);
     const notes = [busy ? h("p.busy", { role: "status" }, "The server simulates its last jobs under several policies, in a process of its own. This takes a while.") : null, view.state === "failed" ? h("p.note.warn", { role: "alert" }, said(view.message)) : null, fault];
-    if (!view.points.length) return h("section.card.stack", {}, head, notes, busy || view.state === "failed" ? null : empty("Nothing is computed yet", admin ? "The server can run its last jobs again under other policies, and show what each would have cost." : "An administrator can let the server compute what other policies would have cost."));
+    if (!view.points.length) return h("section.card.stack", head, notes, busy || view.state === "failed" ? null : empty("Nothing is computed yet", admin ? "The server can run its last jobs again under other policies, and show what each would have cost." : "An administrator can let the server compute what other policies would have cost."));
 
     const points = view.points;
     if (state.computed !== view.computed_at) {
@@ -110,24 +110,24 @@ function frontier(place) {
       slider.setAttribute("aria-valuetext", `${point.policy}: ${money(point.cost)}, mean wait ${span(point.mean_wait_s)}`);
       put(drawing, plot(view, index, show));
       put(told,
-        h("div.figures", {}, compared("Rent", now.cost, point.cost, (value) => money(value)), compared("Mean wait", now.mean_wait_s, point.mean_wait_s, span), compared("99 % wait less than", now.p99_wait_s, point.p99_wait_s, span), compared("Mean wait and runtime", now.mean_completion_s, point.mean_completion_s, span)),
-        h("div.actions", {}, h("code.wrap", {}, point.policy), point.dominated ? h("span.tag.warn", {}, "another one costs no more and is no slower") : null,
-          admin ? h("button.primary", { type: "button", "data-key": "set", onclick: () => change(point.policy, "Set this policy?").then((made) => made && place.changed()) }, "Set this policy") : null),
+        h("div.figures", compared("Rent", now.cost, point.cost, (value) => money(value)), compared("Mean wait", now.mean_wait_s, point.mean_wait_s, span), compared("99 % wait less than", now.p99_wait_s, point.p99_wait_s, span), compared("Mean wait and runtime", now.mean_completion_s, point.mean_completion_s, span)),
+        h("div.actions", h("code.wrap", point.policy), point.dominated ? h("span.tag.warn", "another one costs no more and is no slower") : null,
+          admin ? h("button.primary", { "data-key": "set", onclick: () => change(point.policy, "Set this policy?").then((made) => made && place.changed()) }, "Set this policy") : null),
         point.projects.length ? table("What it means for projects", [
-          ["Project", (each) => h("span.name", {}, said(each.project))],
-          ["", (each) => h(`span.tag${each.verdict === "loses" ? ".bad" : each.verdict === "wins" ? ".owned" : ""}`, {}, each.verdict)],
+          ["Project", (each) => h("span.name", said(each.project))],
+          ["", (each) => h(`span.tag${each.verdict === "loses" ? ".bad" : each.verdict === "wins" ? ".owned" : ""}`, each.verdict)],
           ["Jobs", (each) => count(each.jobs), "num less"],
-          ["Mean wait", (each) => [span(each.wait_then_s), h("span.sub", {}, `now ${span(each.wait_s)}`)], "num"],
-          [`Rent (${currencyName()})`, (each) => [money(each.cost_then, false), h("span.sub", {}, `now ${money(each.cost, false)}`)], "num"],
+          ["Mean wait", (each) => [span(each.wait_then_s), h("span.sub", `now ${span(each.wait_s)}`)], "num"],
+          [`Rent (${currencyName()})`, (each) => [money(each.cost_then, false), h("span.sub", `now ${money(each.cost, false)}`)], "num"],
         ], point.projects, { key: (each) => each.project }) : null);
     };
     slider.addEventListener("input", () => show(Number(slider.value)));
     show(Math.min(state.chosen, points.length - 1));
     return h("section.card.stack", { "aria-label": "Frontier" }, head, notes, drawing,
-      h("div", {}, slider, h("div.actions.hint", { style: { "justify-content": "space-between" } }, h("span", {}, "rent at once"), h("span", {}, "wait for owned machines"))), told,
+      h("div", slider, h("div.actions.hint", { style: { "justify-content": "space-between" } }, h("span", "rent at once"), h("span", "wait for owned machines"))), told,
       h("details", { style: { "margin-top": "1.4rem" } }, h("summary", { "data-key": "how" }, "How sure is this?"), h("div.stack.small", { style: { padding: ".6rem 0" } }, facts([
         ["mean wait, simulated and real, differ by", view.wait_error !== null && percent(view.wait_error)], ["cost differs by", view.cost_error !== null && percent(view.cost_error)],
-      ]), view.remarks.map((each) => h("p", {}, said(each))))));
+      ]), view.remarks.map((each) => h("p", said(each))))));
   }, { every: 3000, least: 1000, label: "Cost and time" });
   return box;
 }
@@ -139,10 +139,10 @@ export function policyPage(place) {
   const answer = h("div", { "aria-live": "polite" });
   const again = () => { refresh(now); refresh(history); };
   const now = panel(place, (signal) => get("/v1/policy", {}, signal), (of) => inEffect(place, of, again), { every: 10_000, label: "In effect" });
-  const history = panel(place, (signal) => get("/v1/policy/history", {}, signal), (found) => h("section.card", {}, h("header", {}, h("h2", {}, "History")), found.length ? table("History of the policies", [
+  const history = panel(place, (signal) => get("/v1/policy/history", {}, signal), (found) => h("section.card", heading("History"), found.length ? table("History of the policies", [
     ["When", (each) => when(each.at), "nowrap"],
-    ["Who", (each) => [said(each.who), h("span.sub", {}, { set: "set", reset: "reset", configured: "spill.yaml", disabled: "after a failure" }[each.how] ?? each.how)]],
-    ["What", (each) => [each.changes.map((line) => h("div", {}, h("code.wrap", {}, line))), each.error ? h("span.sub", {}, said(each.error)) : ""], "wrap"],
+    ["Who", (each) => [said(each.who), h("span.sub", { set: "set", reset: "reset", configured: "spill.yaml", disabled: "after a failure" }[each.how] ?? each.how)]],
+    ["What", (each) => [each.changes.map((line) => h("div", h("code.wrap", line))), each.error ? h("span.sub", said(each.error)) : ""], "wrap"],
   ], found, { key: (each) => each.at }) : empty("The policies never changed")), { every: 10_000, label: "History" });
   const byHand = admin ? h("form.card.stack", { onsubmit: async (event) => {
     event.preventDefault();
@@ -150,6 +150,6 @@ export function policyPage(place) {
     try {
       if (await change(text.value.trim(), "Set these policies?")) { text.value = ""; again(); }
     } catch (error) { put(answer, problem(error)); }
-  } }, h("header", {}, h("h2", {}, "Set policies")), h("div.filters", { style: { "margin-bottom": "0" } }, h("div", { style: { flex: "1 1 16rem" } }, field("Policies that you do not name stay as they are", text)), h("button", { type: "submit" }, "Look and set")), answer) : null;
-  return h("div.page", {}, h("div.head", {}, h("h1", {}, "Policy")), now, frontier({ ...place, changed: again }), byHand, history);
+  } }, heading("Set policies"), h("div.filters", { style: { "margin-bottom": "0" } }, h("div", { style: { flex: "1 1 16rem" } }, field("Policies that you do not name stay as they are", text)), h("button", { type: "submit" }, "Look and set")), answer) : null;
+  return h("div.page", h("div.head", h("h1", "Policy")), now, frontier({ ...place, changed: again }), byHand, history);
 }

@@ -1,7 +1,7 @@
 // Capacity that is reserved, as bars on a calendar; and what those who may can reserve and cancel.
 
 import { get, post } from "./api.js";
-import { empty, exact, h, many, now, said, table, when } from "./dom.js";
+import { empty, exact, h, heading, many, now, said, table, when } from "./dom.js";
 import { choice, dialog, field, may, panel, problem, refresh } from "./parts.js";
 import { gantt } from "./charts.js";
 
@@ -33,13 +33,13 @@ async function reserve(again) {
     if (name.value.trim()) asked.name = name.value.trim();
     return asked;
   };
-  const preview = h("button.small", { type: "button", onclick: async () => {
+  const preview = h("button.small", { onclick: async () => {
     try {
       const would = await post("/v1/reservations", body(true));
-      answer.replaceChildren(h("p.note.good", {}, `It would reserve ${would.nodes.join(", ")} of ${would.cluster} from ${exact(would.start)}.`));
+      answer.replaceChildren(h("p.note.good", `It would reserve ${would.nodes.join(", ")} of ${would.cluster} from ${exact(would.start)}.`));
     } catch (error) { answer.replaceChildren(problem(error)); }
   } }, "Which nodes would that be?");
-  const made = await dialog("Reserve nodes", h("div.stack", {}, h("div.fields", {}, field("From", start), field("For", length), field("Nodes, or all", nodes), field("or these nodes", names), field("What for", kind), field("Project", project), field("Cluster", cluster), field("Name", name)), preview, answer), "Reserve", () => post("/v1/reservations", body(false)), { focus: start });
+  const made = await dialog("Reserve nodes", h("div.stack", h("div.fields", field("From", start), field("For", length), field("Nodes, or all", nodes), field("or these nodes", names), field("What for", kind), field("Project", project), field("Cluster", cluster), field("Name", name)), preview, answer), "Reserve", () => post("/v1/reservations", body(false)), { focus: start });
   if (made) again();
 }
 
@@ -47,18 +47,18 @@ async function reserve(again) {
 export function reservationsPage(place) {
   const admin = may(place.me, "admin");
   const box = panel(place, (signal) => get("/v1/reservations", {}, signal), (found) => {
-    if (!found.length) return h("section.card", {}, empty("Nothing is reserved", admin ? "Reserve nodes for a project or for maintenance with the button above. The scheduler adds reservations of its own for jobs that wait for much." : "Administrators reserve nodes; the scheduler adds reservations of its own for jobs that wait for much."));
-    const cancel = (each) => dialog(`Cancel ${each.name}?`, h("p", {}, "Its nodes are open to other jobs again."), "Cancel the reservation", () => post("/v1/reservations/cancel", { name: each.name }), { danger: true }).then((done) => done && refresh(box));
+    if (!found.length) return h("section.card", empty("Nothing is reserved", admin ? "Reserve nodes for a project or for maintenance with the button above. The scheduler adds reservations of its own for jobs that wait for much." : "Administrators reserve nodes; the scheduler adds reservations of its own for jobs that wait for much."));
+    const cancel = (each) => dialog(`Cancel ${each.name}?`, h("p", "Its nodes are open to other jobs again."), "Cancel the reservation", () => post("/v1/reservations/cancel", { name: each.name }), { danger: true }).then((done) => done && refresh(box));
     return h("div.page", {},
-      h("section.card", {}, h("header", {}, h("h2", {}, "Calendar"), h("span.keys.push", {}, [["advance", "for a project"], ["maintenance", "maintenance"], ["backfill", "for a waiting job"]].map(([kind, text]) => h("span.key", { style: { "--c": COLOURS[kind] } }, text)))), calendar(found), found.length > MOST ? h("p.hint", {}, `The first ${MOST} of ${found.length}.`) : null),
-      h("section.card", {}, h("header", {}, h("h2", {}, "List")), table("Reservations", [
-        ["Name", (each) => (each.job ? h("a.name", { href: `/jobs/${encodeURIComponent(each.job)}` }, said(each.name)) : h("span.name", {}, said(each.name)))],
-        ["For", (each) => [each.kind === "backfill" ? "a waiting job" : each.kind === "maintenance" ? "maintenance" : ["project ", said(each.project)], each.by ? h("span.sub", {}, "by ", said(each.by)) : ""]],
-        ["Nodes", (each) => [said(each.cluster), ": ", said(each.nodes.length > 6 ? many(each.nodes.length, "node") : each.nodes.join(", ")), each.missing.length ? h("span.sub", {}, h("span.tag.bad", {}, "missing"), " ", said(each.missing.join(", "))) : "", each.running.length ? h("span.sub", {}, `${many(each.running.length, "other job")} still runs there`) : ""], "wrap"],
+      h("section.card", heading("Calendar", h("span.keys.push", [["advance", "for a project"], ["maintenance", "maintenance"], ["backfill", "for a waiting job"]].map(([kind, text]) => h("span.key", { style: { "--c": COLOURS[kind] } }, text)))), calendar(found), found.length > MOST ? h("p.hint", `The first ${MOST} of ${found.length}.`) : null),
+      h("section.card", heading("List"), table("Reservations", [
+        ["Name", (each) => (each.job ? h("a.name", { href: `/jobs/${encodeURIComponent(each.job)}` }, said(each.name)) : h("span.name", said(each.name)))],
+        ["For", (each) => [each.kind === "backfill" ? "a waiting job" : each.kind === "maintenance" ? "maintenance" : ["project ", said(each.project)], each.by ? h("span.sub", "by ", said(each.by)) : ""]],
+        ["Nodes", (each) => [said(each.cluster), ": ", said(each.nodes.length > 6 ? many(each.nodes.length, "node") : each.nodes.join(", ")), each.missing.length ? h("span.sub", h("span.tag.bad", "missing"), " ", said(each.missing.join(", "))) : "", each.running.length ? h("span.sub", `${many(each.running.length, "other job")} still runs there`) : ""], "wrap"],
         ["Start", (each) => when(each.start), "nowrap"],
         ["End", (each) => when(each.end, "not known"), "nowrap"],
-        ...(admin ? [["", (each) => (each.kind === "backfill" ? null : h("button.small.danger", { type: "button", "data-key": `cancel-${each.name}`, onclick: () => cancel(each) }, "Cancel")), "num"]] : []),
+        ...(admin ? [["", (each) => (each.kind === "backfill" ? null : h("button.small.danger", { "data-key": `cancel-${each.name}`, onclick: () => cancel(each) }, "Cancel")), "num"]] : []),
       ], found, { key: (each) => each.name })));
   }, { follow: ["overview"], least: 5000, label: "Reservations" });
-  return h("div", {}, h("div.head", {}, h("h1", {}, "Reservations"), admin ? h("div.actions", {}, h("button.primary", { type: "button", onclick: () => reserve(() => refresh(box)) }, "Reserve nodes")) : null), box);
+  return h("div", h("div.head", h("h1", "Reservations"), admin ? h("div.actions", h("button.primary", { onclick: () => reserve(() => refresh(box)) }, "Reserve nodes")) : null), box);
 }

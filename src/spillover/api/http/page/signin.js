@@ -17,13 +17,13 @@ export function signInPage(signal, signedIn) {
 
   async function prove(proof) {
     button.disabled = true;
-    put(said, h("p.busy", {}, "Signing in …"));
+    put(said, h("p.busy", "Signing in …"));
     try {
       await post("/v1/sign-in", proof);
       signedIn();
     } catch (error) {
       if (signal.aborted) return;
-      put(said, problem(error), "code" in proof ? h("p.hint", {}, "A link signs in once, within a minute. Make another one with ", h("code", {}, "spill open"), ".") : null);
+      put(said, problem(error), "code" in proof ? h("p.hint", "A link signs in once, within a minute. Make another one with ", h("code", "spill open"), ".") : null);
     } finally {
       button.disabled = false;
     }
@@ -33,11 +33,11 @@ export function signInPage(signal, signedIn) {
     if (methods.oidc) put(others, h("a.button.primary", { href: methods.oidc.start, style: { width: "100%" } }, `Sign in with ${methods.oidc.name}`), h("p.hint", { style: { "margin-top": ".8rem" } }, "Or with a token:"));
   }, (error) => signal.aborted || put(said, problem(error)));
 
-  return h("div.door", {}, h("main.card", {},
-    h("div.brand", {}, h("img", { src: "/assets/icon.svg", alt: "" }), "Spillover"),
+  return h("div.door", h("main.card", {},
+    h("div.brand", h("img", { src: "/assets/icon.svg", alt: "" }), "Spillover"),
     h("form.stack", { onsubmit: (event) => { event.preventDefault(); prove({ token: token.value.trim() }); } },
-      h("h1", {}, "Sign in"), said, others,
+      h("h1", "Sign in"), said, others,
       field("Token", token),
       button,
-      h("p.hint", {}, "On the machine of the server, ", h("code", {}, "spill open"), " opens this page and signs you in. Elsewhere, ask an administrator for a token: ", h("code", {}, "spill token create"), "."))));
+      h("p.hint", "On the machine of the server, ", h("code", "spill open"), " opens this page and signs you in. Elsewhere, ask an administrator for a token: ", h("code", "spill token create"), "."))));
 }

@@ -1,7 +1,7 @@
 // Submits jobs: a form that writes a job file, and an editor that is checked as one types, with a dry run beside it.
 
 import { get, part, post } from "./api.js";
-import { facts, h, many, money, put, said, span, when } from "./dom.js";
+import { facts, h, heading, many, money, put, said, span, when } from "./dom.js";
 import { choice, field, go, may, problem, segments, toast } from "./parts.js";
 import { yaml } from "./yaml.js";
 
@@ -36,9 +36,9 @@ export function fileOf(values) {
 
 function forecast(each) {
   const starts = each.node ? ["at once on ", said([each.cluster, each.nodes > 1 ? `${each.nodes} nodes` : each.node].filter(Boolean).join("/"))]
-    : each.expected_start?.p50 ? [when(each.expected_start.p50), each.expected_start.p90 ? h("span.muted", {}, " (in nine of ten cases ", when(each.expected_start.p90), ")") : ""]
+    : each.expected_start?.p50 ? [when(each.expected_start.p50), each.expected_start.p90 ? h("span.muted", " (in nine of ten cases ", when(each.expected_start.p90), ")") : ""]
       : each.starts_at ? [when(each.starts_at), each.cluster ? [" on ", said(each.cluster)] : ""] : "not known";
-  return h("div.stack", {}, facts([
+  return h("div.stack", facts([
     ["job", said(each.name)],
     ["starts", starts],
     ["because", said(each.reason.message)],
@@ -46,17 +46,17 @@ function forecast(each) {
     ["expected runtime", each.estimate_s !== null && span(each.estimate_s)],
     ["cost", each.cost !== null && each.node ? money(each.cost) : each.estimated_cost !== null && `${money(each.estimated_cost)} if it is rented`],
     ["at most", each.cost_at_walltime !== null && money(each.cost_at_walltime)],
-  ]), each.note ? h("p.note.warn", {}, said(each.note)) : null);
+  ]), each.note ? h("p.note.warn", said(each.note)) : null);
 }
 
 /** @param {import("./parts.js").Place} place */
 export function submitPage(place) {
-  if (!may(place.me, "submit")) return h("div.card", {}, h("h1", {}, "Submit"), h("p", {}, `Your role is ${place.me.role}, which may not submit jobs. Ask an administrator for a token of role submit.`));
+  if (!may(place.me, "submit")) return h("div.card", h("h1", "Submit"), h("p", `Your role is ${place.me.role}, which may not submit jobs. Ask an administrator for a token of role submit.`));
   const from = place.query.get("from");
   const numbers = h("pre", { "aria-hidden": "true" });
   const editor = h("textarea.code", { spellcheck: "false", autocomplete: "off", autocapitalize: "off", "aria-label": "Job file", rows: "18", wrap: "off" });
   const said1 = h("div", { "aria-live": "polite" });
-  const button = h("button.primary", { type: "button", disabled: true }, "Submit");
+  const button = h("button.primary", { disabled: true }, "Submit");
   const hint = h("span.hint");
   let checked = null; // the text that was checked last, and its jobs
   let timer = 0;
@@ -67,7 +67,7 @@ export function submitPage(place) {
   const wrong = new Set();
   const drawNumbers = () => {
     const total = editor.value.split("\n").length;
-    put(numbers, Array.from({ length: total }, (_, index) => (wrong.has(index + 1) ? h("b", {}, `${index + 1}\n`) : `${index + 1}\n`)));
+    put(numbers, Array.from({ length: total }, (_, index) => (wrong.has(index + 1) ? h("b", `${index + 1}\n`) : `${index + 1}\n`)));
     numbers.scrollTop = editor.scrollTop;
   };
   const toLine = (line) => {
@@ -77,9 +77,9 @@ export function submitPage(place) {
     editor.setSelectionRange(start, start + (rows[line - 1]?.length ?? 0));
     editor.scrollTop = Math.max(0, (line - 5) * 20);
   };
-  const drawProblems = (found, more) => h("div.problem", {}, h("p", {}, h("strong", {}, many(found.length + more, "problem"))), h("ul.problems", {}, found.map((each) => h("li", {}, each.line
-    ? h("button.plain.small", { type: "button", onclick: () => toLine(each.line) }, h("span", {}, h("strong", {}, `line ${each.line}: `), each.path ? [h("code", {}, each.path), ": "] : "", said(each.message)))
-    : [each.path ? [h("code", {}, each.path), ": "] : "", said(each.message)]))));
+  const drawProblems = (found, more) => h("div.problem", h("p", h("strong", many(found.length + more, "problem"))), h("ul.problems", found.map((each) => h("li", each.line
+    ? h("button.plain.small", { onclick: () => toLine(each.line) }, h("span", h("strong", `line ${each.line}: `), each.path ? [h("code", each.path), ": "] : "", said(each.message)))
+    : [each.path ? [h("code", each.path), ": "] : "", said(each.message)]))));
 
   async function check() {
     const text = editor.value;
@@ -89,7 +89,7 @@ export function submitPage(place) {
     if (!text.trim()) {
       wrong.clear();
       drawNumbers();
-      put(said1, h("p.hint", {}, "Write a job file, or use the form."));
+      put(said1, h("p.hint", "Write a job file, or use the form."));
       return;
     }
     try {
@@ -102,9 +102,9 @@ export function submitPage(place) {
       button.disabled = !checked;
       put(button, checked && found.jobs.length > 1 ? `Submit ${found.jobs.length} jobs` : "Submit");
       put(said1, found.problems.length ? drawProblems(found.problems, found.more) : [
-        h("p.note.good", {}, "No problems found."),
-        found.warnings.length ? h("div.note.warn", {}, found.warnings.map((each) => h("p", {}, each.line ? `line ${each.line}: ` : "", said(each.message)))) : null,
-        found.forecasts?.length ? h("div.stack", {}, h("h3", {}, "Dry run"), found.forecasts.slice(0, 10).map(forecast), found.forecasts.length > 10 ? h("p.hint", {}, `and ${many(found.forecasts.length - 10, "other job")}`) : null) : null]);
+        h("p.note.good", "No problems found."),
+        found.warnings.length ? h("div.note.warn", found.warnings.map((each) => h("p", each.line ? `line ${each.line}: ` : "", said(each.message)))) : null,
+        found.forecasts?.length ? h("div.stack", h("h3", "Dry run"), found.forecasts.slice(0, 10).map(forecast), found.forecasts.length > 10 ? h("p.hint", `and ${many(found.forecasts.length - 10, "other job")}`) : null) : null]);
     } catch (error) {
       if (error.name === "AbortError" || place.signal.aborted) return;
       put(said1, problem(error, check));
@@ -155,12 +155,12 @@ export function submitPage(place) {
   for (const [name, , example] of FIELDS) inputs[name] = h("input", { name, placeholder: example, autocomplete: "off", spellcheck: "false" });
   if (place.me.project) { inputs.project.value = place.me.project; inputs.project.disabled = true; }
   for (const each of [run, burst, ...Object.values(inputs)]) each.addEventListener("input", formed);
-  const form = h("form.card.stack", { "aria-label": "Form", onsubmit: (event) => { event.preventDefault(); submit(); } }, h("h2", {}, "Form"),
-    h("div.fields", {}, h("div.wide", {}, field("What to run", run, "A command line or a script for /bin/sh.")), FIELDS.map(([name, label]) => field(label, inputs[name])), field("Rent machines", burst)));
+  const form = h("form.card.stack", { "aria-label": "Form", onsubmit: (event) => { event.preventDefault(); submit(); } }, h("h2", "Form"),
+    h("div.fields", h("div.wide", field("What to run", run, "A command line or a script for /bin/sh.")), FIELDS.map(([name, label]) => field(label, inputs[name])), field("Rent machines", burst)));
   const view = h("div.grid.two");
-  const file = h("section.card.stack", {}, h("header", {}, h("h2", {}, "Job file"), h("span.hint.push", {}, "checked as you type")), h("div.editor", {}, numbers, editor), h("div.actions", {}, button, hint));
-  const checks = h("section.card.stack", { "aria-label": "Check" }, h("h2", {}, "Check and dry run"), said1);
-  const show = (kind) => put(view, kind === "form" ? [form, h("div.page", {}, file, checks)] : [file, checks]);
+  const file = h("section.card.stack", heading("Job file", h("span.hint.push", "checked as you type")), h("div.editor", numbers, editor), h("div.actions", button, hint));
+  const checks = h("section.card.stack", { "aria-label": "Check" }, h("h2", "Check and dry run"), said1);
+  const show = (kind) => put(view, kind === "form" ? [form, h("div.page", file, checks)] : [file, checks]);
 
   let kept = "";
   try { kept = sessionStorage.getItem(KEPT) ?? ""; } catch { /* nothing is kept */ }
@@ -176,5 +176,5 @@ export function submitPage(place) {
   if (!from && !kept) check();
   show(from || kept ? "editor" : "form");
   hint.textContent = "Ctrl+Enter submits.";
-  return h("div", {}, h("div.head", {}, h("h1", {}, from ? "Submit again" : "Submit"), h("div.actions", {}, segments("How", [["form", "Form"], ["editor", "Editor"]], from || kept ? "editor" : "form", show))), view);
+  return h("div", h("div.head", h("h1", from ? "Submit again" : "Submit"), h("div.actions", segments("How", [["form", "Form"], ["editor", "Editor"]], from || kept ? "editor" : "form", show))), view);
 }
