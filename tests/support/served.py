@@ -34,6 +34,7 @@ from spillover.model.resources import Resources
 from spillover.model.topology import Level
 from spillover.model.units import DAY, SECOND
 from spillover.ports.blobs import one_piece
+from spillover.server.oidc import OpenIdProvider
 from spillover.stores.blobs import MemoryBlobs
 from spillover.stores.memory import open_memory
 from spillover.wire import agents_pb2 as pb
@@ -146,8 +147,14 @@ class Served:
         self.blobs = MemoryBlobs()
         self.hub = Hub()
         self.tokens = Tokens(TOKEN, control.loop)
-        self.sign_ins = SignIns(self.tokens, control.loop)
         self.access = AccessRules()
+        clock = control.clock
+        self.sign_ins = SignIns(
+            self.tokens,
+            control.loop,
+            self.access,
+            lambda settings: OpenIdProvider(settings, lambda: clock.ran / SECOND),
+        )
         self.keys = HandKeys()
         """The keys of its secrets."""
         self.vault = Vault(control.loop, control.store.secrets, self.keys)

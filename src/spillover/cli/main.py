@@ -61,6 +61,8 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "graph": CommandEntry("commands.graph", "show the levels of clusters; check and export JSON graphs"),
     "agent": CommandEntry("commands.agent", "run an agent on this machine"),
     "rsh": CommandEntry("commands.rsh", "run a command on another node of a gang, in place of ssh"),
+    "login": CommandEntry("commands.login", "sign in at the provider of the server"),
+    "logout": CommandEntry("commands.login", "end that sign-in"),
     "token": CommandEntry("commands.token", "create, list and revoke tokens"),
     "secret": CommandEntry("commands.secret", "set, list and remove secrets for jobs"),
     "clock": CommandEntry("commands.clock", "show whether the server trusts its clock; accept a jump"),

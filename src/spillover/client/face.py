@@ -40,6 +40,11 @@ class Face:
         return self._place.url
 
     @property
+    def ca(self) -> str | None:
+        """File with the CA to trust; None for those of the system."""
+        return None if self._place.ca is None else str(self._place.ca.absolute())
+
+    @property
     def user(self) -> str:
         """User name sent to the server."""
         return self._place.user

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from spillover.client.errors import Refused, Unreachable
+from spillover.client.signed_in import KeptSignIn, read_sign_ins
 from spillover.model.hosts import is_loopback
 from spillover.model.ids import NAME_RULE, is_name
 
@@ -68,18 +69,23 @@ def find(
     ca: str | Path | None = None,
     token_file: str | Path | None = None,
 ) -> ServerPlace:
-    """Find the server from arguments, environment and data folder, in this order."""
+    """Find the server from arguments, environment, data folder and the last sign-in, in this order."""
     folder = Path(data if data is not None else os.environ.get("SPILL_DATA") or "spill-data")
     given = server or (os.environ.get("SPILL_SERVER") if data is None else None)
+    signed_in: KeptSignIn | None = None
+    if data is None and not os.environ.get("SPILL_DATA"):
+        given = given or (None if (folder / "server.json").exists() else read_sign_ins().server)
+        signed_in = read_sign_ins().sign_ins.get(server_url(given)) if given else None
     found = None if given else folder / "server.json"
     told = None if given else _told_in(folder / "server.json")
     url = told.http if told is not None else server_url(given or "")
     variable = os.environ.get("SPILL_CA") if not ca else None
-    authority = ca or variable or (told.ca if told is not None else None)
+    kept_ca = told.ca if told is not None else signed_in.ca if signed_in is not None else None
+    authority = ca or variable or kept_ca
     lent = told is not None or _may_show(folder, url, named=data is not None)
     secret, mending = token or "", _GIVE
     if not secret:
-        secret, mending = _token(folder, token_file, named=data is not None, lent=lent)
+        secret, mending = _token(folder, token_file, signed_in, named=data is not None, lent=lent)
     if not (secret.isascii() and secret.isprintable()):
         raise Unreachable(f"the token has invalid characters; {_GIVE}")
     if user is not None and not is_name(user):
@@ -146,7 +152,9 @@ def _may_show(folder: Path, url: str, *, named: bool) -> bool:
         return False
 
 
-def _token(folder: Path, given: str | Path | None, *, named: bool, lent: bool) -> tuple[str, str]:
+def _token(
+    folder: Path, given: str | Path | None, signed_in: KeptSignIn | None, *, named: bool, lent: bool
+) -> tuple[str, str]:
     """Return the token, and advice for when it is wrong; a `named` data folder takes precedence over the environment.
 
     The token of the folder is used only if `lent` is True.
@@ -154,6 +162,8 @@ def _token(folder: Path, given: str | Path | None, *, named: bool, lent: bool) -
     file = named_token_file(given, data=folder if named else None)
     if file is None and not named and (token := os.environ.get("SPILL_TOKEN")):
         return token, f"set SPILL_TOKEN to {_PRINTED}"
+    if file is None and signed_in is not None:
+        return signed_in.token, "run `spill login` to sign in again"
     path = file or folder / "token"
     if file is None and not lent:
         raise Unreachable(f"there is no token for that server: {_HINT}")

@@ -8,6 +8,7 @@ import msgspec
 
 from spillover.agent.nursery.holes import LEAST_LIMIT
 from spillover.clusters.kinds import Kinds, load_kinds
+from spillover.config.access import read_access
 from spillover.config.clusters import read_clusters, this_machine
 from spillover.config.config import (
     Address,
@@ -37,13 +38,9 @@ from spillover.forms.quantities import (
     duration,
     read_memory,
 )
-from spillover.model.access import Access
-from spillover.model.ids import NAME_RULE, is_name
-from spillover.model.tokens import TokenRole
 from spillover.model.units import DAY, MINUTE, SECOND, format_duration, format_memory
 from spillover.ports.blobs import BlobBounds
 from spillover.wire.configfile import (
-    AccessDoc,
     AgentsDoc,
     BlobsDoc,
     ClockDoc,
@@ -218,7 +215,7 @@ def _understand(
     retention = _retention(doc.retention, found)
     clock = _clock(doc.clock, found)
     limits = _limits(doc.limits, found)
-    access = _access(doc.access, found)
+    access = read_access(doc.access, found)
     budgets = read_budgets(doc.budgets, found)
     blobs, max_inputs, max_outputs, max_state = _files(doc.blobs, doc.files, found)
     queues = read_queues(doc.queues, found)
@@ -322,23 +319,6 @@ def _limits(doc: LimitsDoc, found: Findings) -> LimitsConfig:
         doc.connections,
         duration(doc.head_time, ("limits", "head_time"), found, least=SECOND, most=MOST_HEAD_TIME) or 0,
         doc.too_large,
-    )
-
-
-def _access(doc: AccessDoc, found: Findings) -> Access:
-    """Read who may change whose jobs."""
-    for project, users in doc.maintainers.items():
-        path = ("access", "maintainers", project)
-        if not is_name(project):
-            found.add(path, f"{shown(project)} is not a project: {NAME_RULE}")
-        for at, user in enumerate(users):
-            if not is_name(user):
-                found.add((*path, at), f"{shown(user)} is not a user: {NAME_RULE}")
-    most = {TokenRole.SUBMIT: doc.max_priority.submit, TokenRole.MAINTAIN: doc.max_priority.maintain}
-    return Access(
-        doc.changes,
-        {project: tuple(users) for project, users in doc.maintainers.items()},
-        {role: priority for role, priority in most.items() if priority is not None},
     )
 
 

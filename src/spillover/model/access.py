@@ -1,10 +1,12 @@
-"""Who may change whose jobs, and the highest priority that each role may give."""
+"""Who may change whose jobs, the highest priority that each role may give, and how people sign in."""
 
 from typing import Literal
 
 from msgspec import Struct, field
 
+from spillover.model.identity import Oidc
 from spillover.model.tokens import TokenRole
+from spillover.model.units import DAY
 
 
 class Access(Struct, frozen=True):
@@ -16,6 +18,10 @@ class Access(Struct, frozen=True):
     """Users who may change all jobs of a project, by project. Only tokens that name their user count."""
     max_priority: dict[TokenRole, int] = field(default_factory=dict)
     """The highest priority that tokens of a role may give; a role without an entry may give any."""
+    sign_in_lasts: int = 7 * DAY
+    """Nanoseconds after which those who signed in with a token or a link have to do so again."""
+    oidc: Oidc | None = None
+    """The provider of OpenID Connect where people may sign in; None for none."""
 
     def role_in(self, project: str, role: TokenRole, proven: str | None) -> TokenRole:
         """Return the role that a caller has in a project; `proven` is the user that its token names, None if it names none."""

@@ -160,6 +160,30 @@ class NewSignIn(Struct, frozen=True):
     shown: SignInOutcome
     lasts: int
     """Seconds."""
+    secure: bool = False
+    """Whether browsers reach this server by TLS, as the configuration says."""
+
+
+class OidcStart(Struct, frozen=True):
+    """The first step of signing in at a provider."""
+
+    location: str
+    """Where to send the browser."""
+    kept: str
+    """What the browser has to keep for the second step, and to show to nobody else."""
+
+
+class OidcReturn(Struct, frozen=True):
+    """The second step: a browser came back."""
+
+    kept: str
+    """As in OidcStart; empty if the browser does not have it any more."""
+    state: str = ""
+    code: str = ""
+    error: str = ""
+    """Why the provider did not sign the person in; empty if it did."""
+    issuer: str = ""
+    """The provider; empty if it does not say."""
 
 
 class JobQuery(Struct, frozen=True):
@@ -532,6 +556,14 @@ class Commands(Protocol):
 
     async def sign_in(self, request: SignInRequest, sender: Sender, who: str) -> NewSignIn:
         """Sign a person in; raise Stranger if its proof is not valid."""
+        ...
+
+    async def begin_oidc(self, url: str) -> OidcStart:
+        """Begin to sign in at the provider; `url` is this server as the browser knows it."""
+        ...
+
+    async def finish_oidc(self, back: OidcReturn, url: str, sender: Sender) -> NewSignIn:
+        """Sign in a person who comes back from the provider; raise Stranger if that proves nothing."""
         ...
 
     async def sign_out(self, who: str) -> str:

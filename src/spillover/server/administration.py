@@ -229,7 +229,9 @@ class ServerAdministration:
         if wanted.ahead != state.facts.ahead:
             changes.append(ConfigChange("agents.ahead", "changed", "how much work agents prefetch"))
         if wanted.access != self._config.access:
-            changes.append(ConfigChange("access", "changed", "who may change whose jobs"))
+            changes.append(
+                ConfigChange("access", "changed", "who may change whose jobs, and how people sign in")
+            )
         if wanted.notifications != self._config.notifications:
             changes.append(ConfigChange("notifications", "changed", "who is told of what, and how"))
         proposals.append(Configure(who, wanted.policies, wanted.budgets, wanted.ahead, wanted.queues))

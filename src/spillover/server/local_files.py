@@ -16,12 +16,12 @@ from spillover.server.tls import BadCertificate, load_identity
 
 def refused_files(config: Config, source: str) -> list[FormProblem]:
     """Return a problem for each file without which a server does not start."""
-    return _located(source, [*_tls(config.tls), *_telemetry(config)])
+    return _located(source, [*_tls(config.tls), *_telemetry(config), *_oidc(config)])
 
 
 def unusable_files(config: Config, source: str) -> list[FormProblem]:
     """Return a problem for each file or folder that a server cannot use, also if it would start without it."""
-    found = [*_tls(config.tls), *_telemetry(config), *_secrets(config), *_data(config)]
+    found = [*_tls(config.tls), *_telemetry(config), *_oidc(config), *_secrets(config), *_data(config)]
     return _located(source, found)
 
 
@@ -66,6 +66,20 @@ def _telemetry(config: Config) -> Iterator[tuple[str, str]]:
         ssl.create_default_context(cafile=ca)
     except ssl.SSLError:
         yield "telemetry.ca", f"{ca} has no certificate of an authority, as PEM"
+
+
+def _oidc(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the files for signing in at a provider."""
+    oidc = config.access.oidc
+    for name in ("client_secret_file", "ca") if oidc is not None else ():
+        path = getattr(oidc, name)
+        if path is not None and (told := _unreadable(path)):
+            yield f"access.oidc.{name}", told
+        elif path is not None and name == "ca":
+            try:
+                ssl.create_default_context(cafile=path)
+            except ssl.SSLError:
+                yield "access.oidc.ca", f"{path} has no certificate of an authority, as PEM"
 
 
 def _secrets(config: Config) -> Iterator[tuple[str, str]]:

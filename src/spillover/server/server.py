@@ -77,6 +77,7 @@ from spillover.server.clusters import ClusterParts, OpenClusters, Unusable, clus
 from spillover.server.files import Whereabouts, forget_whereabouts, token_of, write_whereabouts
 from spillover.server.lives import ClusterLives
 from spillover.server.metrics import Metrics
+from spillover.server.oidc import OpenIdProvider
 from spillover.server.pools import Reached, reached_at
 from spillover.server.secret_keys import key_file_of
 from spillover.server.senders.channels import Channels
@@ -126,7 +127,8 @@ class Server:
             bounds=config.clock,
         )
         self._tokens = Tokens(token_of(data), self.loop)
-        self.sign_ins = SignIns(self._tokens, self.loop)
+        self._access = AccessRules(config.access)
+        self.sign_ins = SignIns(self._tokens, self.loop, self._access, OpenIdProvider)
         self._hub = Hub(config.max_outputs, config.max_state)
         self._blobs = self._open_blobs()
         self._specs = Specs(store.journal)
@@ -173,7 +175,6 @@ class Server:
             self._delivering,
         )
         self._lives = ClusterLives(self.loop, self._clusters, cluster_settings(config))
-        self._access = AccessRules(config.access)
         self.administration = ServerAdministration(
             config, self.loop, self._clusters, self._lives, reload, self._access, self._settings
         )

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta, Struct, field
 
+from spillover.wire.accessfile import AccessDoc
 from spillover.wire.jobfile import Quantity
 from spillover.wire.notificationfile import NotificationsDoc
 from spillover.wire.queuefile import QueueDoc
@@ -508,40 +509,6 @@ class LimitsDoc(Struct, frozen=True, forbid_unknown_fields=True):
     ] = "refuse"
 
 
-class MaxPriorityDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """The highest priority that each role may give. An admin may give any."""
-
-    submit: Annotated[
-        Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] | None,
-        Meta(description="For tokens of role submit; default: any."),
-    ] = None
-    maintain: Annotated[
-        Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] | None,
-        Meta(description="For maintainers; default: any."),
-    ] = None
-
-
-class AccessDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """Who may change whose jobs."""
-
-    changes: Annotated[
-        Literal["owner", "project"],
-        Meta(
-            description="Who changes a job, besides maintainers and admins: its owner, or all who may submit to its project."
-        ),
-    ] = "owner"
-    maintainers: Annotated[
-        dict[str, Annotated[list[str], Meta(max_length=1000)]],
-        Meta(
-            max_length=10_000,
-            description="Users who may change all jobs of a project, by project; their tokens must name them.",
-        ),
-    ] = field(default_factory=dict)
-    max_priority: Annotated[
-        MaxPriorityDoc, Meta(description="The highest priority that each role may give.")
-    ] = MaxPriorityDoc()
-
-
 class SecretsDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """Where the server has the key that encrypts secrets."""
 
@@ -634,7 +601,9 @@ class ConfigDoc(Struct, frozen=True, forbid_unknown_fields=True):
     blobs: Annotated[BlobsDoc, Meta(description="How many bytes of files the server stores.")] = BlobsDoc()
     files: Annotated[FilesDoc, Meta(description="How many bytes of files a job may have.")] = FilesDoc()
     limits: Annotated[LimitsDoc, Meta(description="How much the server accepts.")] = LimitsDoc()
-    access: Annotated[AccessDoc, Meta(description="Who may change whose jobs.")] = AccessDoc()
+    access: Annotated[AccessDoc, Meta(description="Who may change whose jobs, and how people sign in.")] = (
+        AccessDoc()
+    )
     secrets: Annotated[
         SecretsDoc, Meta(description="Where the server has the key that encrypts secrets.")
     ] = SecretsDoc()

@@ -4,12 +4,14 @@ import getpass
 import json
 import re
 from pathlib import Path
+from stat import S_IMODE
 
 import httpx
 import pytest
 
 from spillover.client.errors import Refused, Unreachable
 from spillover.client.place import find, named_token_file
+from spillover.client.signed_in import KeptSignIn, file_of_sign_ins, forget_sign_in, keep_sign_in
 from spillover.client.transport import settings
 
 
@@ -17,6 +19,7 @@ from spillover.client.transport import settings
 def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("SPILL_SERVER", "SPILL_TOKEN", "SPILL_TOKEN_FILE", "SPILL_DATA"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
 
 
@@ -218,3 +221,52 @@ def test_an_authority_that_the_environment_names_is_told_with_its_name(
         settings(find("https://h", "secret"), httpx.HTTPTransport)
     with pytest.raises(Unreachable, match=r"^other\.pem cannot be read"):
         settings(find("https://h", "secret", ca="other.pem"), httpx.HTTPTransport)
+
+
+def kept(token: str, ca: str | None = None) -> KeptSignIn:
+    return KeptSignIn(token, "ada", "2026-01-31T10:00:00Z", ca)
+
+
+def test_a_sign_in_is_used_for_its_server_and_the_last_one_without_a_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    keep_sign_in("https://lab:1", kept("of-lab", "/etc/lab.pem"))
+    keep_sign_in("https://home:2", kept("of-home"))
+    assert (find().url, find().token) == ("https://home:2", "of-home")
+    lab = find("https://lab:1/")
+    assert (lab.token, lab.ca, lab.mending) == (
+        "of-lab",
+        Path("/etc/lab.pem"),
+        "run `spill login` to sign in again",
+    )
+    with pytest.raises(Unreachable, match="there is no token for that server"):
+        find("https://other:3")
+    monkeypatch.setenv("SPILL_SERVER", "https://lab:1")
+    assert find().token == "of-lab"
+    monkeypatch.setenv("SPILL_TOKEN", "named")
+    assert find().token == "named"
+    monkeypatch.delenv("SPILL_TOKEN")
+    monkeypatch.delenv("SPILL_SERVER")
+    folder(tmp_path / "spill-data")
+    assert find().token == "secret", "the server of this folder comes before the last sign-in"
+    assert find("https://lab:1").token == "of-lab"
+    assert find("https://lab:1", data=tmp_path / "spill-data").token == "secret"
+
+
+def test_sign_ins_are_for_their_owner_alone_and_end_one_by_one() -> None:
+    keep_sign_in("https://lab:1", kept("of-lab"))
+    keep_sign_in("https://home:2", kept("of-home"))
+    assert S_IMODE(file_of_sign_ins().stat().st_mode) == 0o600
+    assert S_IMODE(file_of_sign_ins().parent.stat().st_mode) == 0o700
+    assert [each.name for each in file_of_sign_ins().parent.iterdir()] == ["sign-ins.json"]
+    forget_sign_in("https://home:2")
+    with pytest.raises(Unreachable, match="no server was started"):
+        find()
+    assert find("https://lab:1").token == "of-lab"
+
+
+def test_a_damaged_file_of_sign_ins_says_what_to_do() -> None:
+    keep_sign_in("https://lab:1", kept("of-lab"))
+    file_of_sign_ins().write_text("{")
+    with pytest.raises(Unreachable, match=r"sign-ins.json is damaged; remove it and run `spill login` again"):
+        find("https://lab:1")

@@ -20,9 +20,11 @@ from spillover.api.http.problems import REFUSED, RequestRefused, refused
 from spillover.api.http.replies import Reply, as_json, as_problem, send_reply
 from spillover.api.http.routes import ROUTES
 from spillover.api.http.routing import Figures, Request, Router, Sent, Services
+from spillover.api.http.signing_in import sign_in_at_provider
 from spillover.api.http.streams import Cut, Receive, Send, Stream, send_stream
 from spillover.api.http.uploads import Gone, pieces, told
 from spillover.control.requests.limits import Gauge
+from spillover.control.requests.signing_in import START
 from spillover.model.tokens import TokenRole
 from spillover.ports.blobs import BlobError, Blobs
 from spillover.ports.callers import ADMIN, Caller, Callers, OneToken, Stranger
@@ -76,6 +78,13 @@ class App:
         self._guard.check_host(headers)
         if (page := self._pages.answer(scope["method"], scope["path"], headers)) is not None:
             return page
+        sent = Sent(scope, headers)
+        if scope["path"].startswith(START):
+            page = await sign_in_at_provider(
+                self._services.commands, scope["method"], scope["path"], query, sent
+            )
+            if page is not None:
+                return page
         found = self._router.find(scope["path"])
         route = found.routes.get(scope["method"]) if found is not None else None
         caller = ADMIN  # for endpoints that are open to everybody
@@ -102,9 +111,7 @@ class App:
                 return None
             body = await route.read(raw)
         trace = headers.get(b"traceparent", b"").decode("latin-1")
-        answer = await route.handler(
-            Request(self._services, user, asked, body, caller, trace, Sent(scope, headers))
-        )
+        answer = await route.handler(Request(self._services, user, asked, body, caller, trace, sent))
         if isinstance(answer, Stream) and caller.token:
             return replace(answer, chunks=self._guard.while_valid(caller, answer.chunks))
         return answer if isinstance(answer, Reply | Stream) else as_json(answer, endpoint.status)

@@ -84,7 +84,7 @@ class RequestGuard:
     def caller(self, headers: Headers, method: str = "GET") -> Caller:
         """Return the caller; refuse a request without a valid token. A header counts before a cookie."""
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-        if not scheme and (shown := _in_cookie(headers)):
+        if not scheme and (shown := cookie_in(headers, COOKIE)):
             return self._signed_in(shown, headers, method)
         detail = "the token is invalid" if scheme else "a token is required"
         if scheme.lower() == b"bearer":
@@ -160,10 +160,10 @@ def _signed_out(detail: str) -> RequestRefused:
     )
 
 
-def _in_cookie(headers: Headers) -> str:
-    """Return the token of a sign-in in a cookie; empty if there is none."""
+def cookie_in(headers: Headers, wanted: str) -> str:
+    """Return the value of a cookie; empty if there is none."""
     for each in headers.get(b"cookie", b"").split(b";"):
         name, _, value = each.strip().partition(b"=")
-        if name == COOKIE.encode():
+        if name == wanted.encode():
             return value.decode("latin-1")
     return ""

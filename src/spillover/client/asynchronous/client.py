@@ -588,10 +588,11 @@ class AsyncClient(AsyncSender):
         token: str | None = None,
         code: str | None = None,
         id_token: str | None = None,
+        access_token: str | None = None,
         user: str | None = None,
     ) -> SignInOutcome:
         """Sign in with one of three; with an `id_token`, the answer has a token for later requests."""
-        request = SignInRequest(token, code, id_token, user)
+        request = SignInRequest(token, code, id_token, access_token, user)
         return await self._ask(ask(endpoints.SIGN_IN, body=request, repeatable=False))
 
     async def sign_out(self) -> str:

@@ -96,6 +96,8 @@ from spillover.ports.commands import (
     JobQuery,
     LiveMessage,
     NewSignIn,
+    OidcReturn,
+    OidcStart,
     Sender,
     Span,
 )
@@ -729,6 +731,14 @@ class LiveCommands:
     async def sign_in(self, request: SignInRequest, sender: Sender, who: str) -> NewSignIn:
         """Sign a person in; raise Stranger if its proof is not valid."""
         return await self._sign_ins.sign_in(request, sender, who)
+
+    async def begin_oidc(self, url: str) -> OidcStart:
+        """Begin to sign in at the provider; `url` is this server as the browser knows it."""
+        return await self._sign_ins.begin_oidc(url)
+
+    async def finish_oidc(self, back: OidcReturn, url: str, sender: Sender) -> NewSignIn:
+        """Sign in a person who comes back from the provider; raise Stranger if that proves nothing."""
+        return await self._sign_ins.finish_oidc(back, url, sender)
 
     async def sign_out(self, who: str) -> str:
         """End the sign-in of the caller; return its id."""

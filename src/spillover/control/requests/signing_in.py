@@ -4,31 +4,50 @@ A sign-in has the rights of the token that it came from, and ends with it. One-t
 for a minute, and not after a restart.
 """
 
+import hmac
 import secrets
-from typing import Final
+from base64 import urlsafe_b64encode
+from collections.abc import Awaitable, Callable, Mapping
+from hashlib import sha256
+from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from spillover.control.live.loop import Loop
 from spillover.control.requests.limits import Buckets, Rate
+from spillover.control.requests.rights import AccessRules
 from spillover.control.requests.tokens import Tokens, draw_token
 from spillover.core.proposals import Refusal, RevokeToken, SignIn
+from spillover.model.bounds import plain
+from spillover.model.identity import CALLBACK, NotAllowed, Oidc, person_of
 from spillover.model.ids import NAME_RULE, is_name
 from spillover.model.tokens import SignInMethod, Token, TokenRole, TokenText, digest_of
-from spillover.model.units import DAY, SECOND, format_time
+from spillover.model.units import SECOND, format_time
 from spillover.ports.callers import Caller, Stranger
-from spillover.ports.commands import CommandError, ErrorKind, NewSignIn, Sender, refused
+from spillover.ports.commands import (
+    CommandError,
+    ErrorKind,
+    NewSignIn,
+    OidcReturn,
+    OidcStart,
+    Sender,
+    refused,
+)
+from spillover.ports.identity import IdentityProvider, NotProven, ProviderFailed
 from spillover.wire.api import (
     FieldProblem,
     Me,
+    OidcMethod,
     SignInMethods,
     SignInOutcome,
     SignInRequest,
     SignInView,
 )
 
-LASTS: Final = 7 * DAY
-"""Nanoseconds after which people have to sign in again, unless the configuration says otherwise."""
+START: Final = "/v1/sign-in/oidc"
+"""Path that sends a browser to the provider."""
+ID_TOKEN_LASTS: Final = 3600 * SECOND
+"""Nanoseconds for which a used id_token is remembered; it is accepted for less."""
 LINK_LASTS: Final = 60 * SECOND
 MOST_LINKS: Final = 10_000
 """Most links that work at a time."""
@@ -53,10 +72,22 @@ class _Link(Struct, frozen=True):
 class SignIns:
     """All sign-ins of a server."""
 
-    def __init__(self, tokens: Tokens, loop: Loop, lasts: int = LASTS) -> None:
+    def __init__(
+        self,
+        tokens: Tokens,
+        loop: Loop,
+        rules: AccessRules,
+        open_provider: Callable[[Oidc], IdentityProvider] | None = None,
+    ) -> None:
         self._tokens = tokens
         self._loop = loop
-        self._lasts = lasts
+        self._rules = rules
+        self._open_provider = open_provider
+        """None for a server that cannot ask a provider."""
+        self._opened: tuple[Oidc, IdentityProvider] | None = None
+        """The provider in use, which a new configuration can replace."""
+        self._shown: dict[bytes, int] = {}
+        """Digests of the id_tokens that were accepted, with the monotonic nanoseconds until which they are fresh."""
         self._links: dict[bytes, _Link] = {}
         """By the digest of the code, oldest first."""
         self._failures = Buckets(loop.monotonic, FAILURES)
@@ -64,15 +95,17 @@ class SignIns:
 
     def methods(self) -> SignInMethods:
         """Return how people can sign in."""
-        return SignInMethods(token=True, oidc=None)
+        settings = self._rules.access.oidc
+        if settings is None or self._open_provider is None:
+            return SignInMethods(token=True, oidc=None)
+        oidc = OidcMethod(settings.name, START, settings.issuer, settings.device_client_id, settings.scope)
+        return SignInMethods(token=True, oidc=oidc)
 
     # --- signing in
 
     async def sign_in(self, asked: SignInRequest, sender: Sender, stated: str) -> NewSignIn:
         """Sign a person in; `stated` is the user that the request names. Raise Stranger if the proof is not valid."""
-        if (pause := self._failures.pause(sender.peer)) > 0:
-            told = f"too many sign-ins from {sender.peer} failed; try again in {pause:.0f} s"
-            raise CommandError(ErrorKind.LIMITED, told, (), pause)
+        self._check_failures(sender)
         called = _called(asked.user, stated)
         match (asked.token, asked.code, asked.id_token):
             case (str() as token, None, None):
@@ -88,17 +121,15 @@ class SignIns:
                 how = "link"
                 maker, linked = self._redeemed(code, sender)
                 called = called or linked
-            case (None, None, str()):
-                raise CommandError(
-                    ErrorKind.INVALID, "this server has no provider of OpenID Connect (access.oidc)"
-                )
+            case (None, None, str() as id_token):
+                return await self._exchanged(id_token, asked.access_token, sender)
             case _:
                 raise CommandError(ErrorKind.INVALID, "give one of token, code and id_token")
         if maker.role is TokenRole.AGENT:
             told = "a token of role agent is for machines, and nobody can sign in with it; use one of another role"
             raise CommandError(ErrorKind.FORBIDDEN, told)
         parent = maker.token or self._tokens.own_mark
-        return await self._begin(maker, how, parent, "" if maker.user else called, sender, self._lasts)
+        return await self._begin(maker, how, parent, "" if maker.user else called, sender)
 
     def _redeemed(self, code: str, sender: Sender) -> tuple[Caller, str]:
         """Use up a link; return its maker, and the user name that the maker stated."""
@@ -115,7 +146,7 @@ class SignIns:
         )
 
     async def _begin(
-        self, maker: Caller, how: SignInMethod, parent: str, called: str, sender: Sender, lasts: int
+        self, maker: Caller, how: SignInMethod, parent: str, called: str, sender: Sender, lasts: int = 0
     ) -> NewSignIn:
         """Make the token of a sign-in with the rights of its maker."""
         account = parent or f"oidc:{maker.user}"
@@ -124,7 +155,7 @@ class SignIns:
             raise CommandError(ErrorKind.LIMITED, told, (), pause)
         self._rates.take(account)
         text, who = draw_token(), maker.user or called or _NOBODY
-        expires = self._loop.now() + lasts
+        expires = self._loop.now() + (lasts or self._rules.access.sign_in_lasts)
         proposal = SignIn(
             text.id,
             digest_of(text.secret),
@@ -149,6 +180,85 @@ class SignIns:
         expires = token.expires or 0
         shown = SignInOutcome(token.id, who, token.role, token.project, format_time(expires))
         return NewSignIn(str(text), shown, max(1, (expires - self._loop.now()) // SECOND))
+
+    def _check_failures(self, sender: Sender) -> None:
+        """Raise CommandError if an address failed too often."""
+        if (pause := self._failures.pause(sender.peer)) > 0:
+            told = f"too many sign-ins from {sender.peer} failed; try again in {pause:.0f} s"
+            raise CommandError(ErrorKind.LIMITED, told, (), pause)
+
+    # --- OpenID Connect
+
+    async def begin_oidc(self, url: str) -> OidcStart:
+        """Begin to sign in at the provider; `url` is this server as the browser knows it."""
+        settings, provider = self._provider()
+        state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+        challenge = urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+        back = settings.redirect_uri or url + CALLBACK
+        try:
+            location = await provider.address(back, state, nonce, challenge)
+        except ProviderFailed as failed:
+            raise _no_provider(failed) from None
+        return OidcStart(location, f"{state}.{nonce}.{verifier}")
+
+    async def finish_oidc(self, back: OidcReturn, url: str, sender: Sender) -> NewSignIn:
+        """Sign in a person who comes back from the provider; raise Stranger if that proves nothing."""
+        self._check_failures(sender)
+        settings, provider = self._provider()
+        state, _, rest = back.kept.partition(".")
+        nonce, _, verifier = rest.partition(".")
+        if not verifier or not hmac.compare_digest(state.encode(), back.state.encode()):
+            self._failures.take(sender.peer)
+            raise Stranger(
+                "this sign-in was not begun in this browser, or more than ten minutes ago; begin again"
+            )
+        if back.error:
+            raise Stranger(f"{settings.name} did not sign you in: {plain(back.error, 300)}")
+        if back.issuer and back.issuer != settings.issuer:
+            raise Stranger("another provider answered than the one that was asked; begin again")
+        redirect_uri = settings.redirect_uri or url + CALLBACK
+        asked = provider.redeem(back.code, redirect_uri, verifier, nonce)
+        made = await self._as_person(settings, asked, sender)
+        return structs.replace(made, secure=redirect_uri.startswith("https://"))
+
+    async def _exchanged(self, id_token: str, access_token: str | None, sender: Sender) -> NewSignIn:
+        """Sign in the person of an id_token, once; the token is for a program."""
+        settings, provider = self._provider()
+        now, digest = self._loop.monotonic(), digest_of(id_token)
+        for each in [one for one, until in self._shown.items() if until <= now]:
+            del self._shown[each]
+        if digest in self._shown:
+            raise Stranger("this id_token was used already; sign in again")
+        made = await self._as_person(settings, provider.check(id_token, access_token), sender)
+        self._shown[digest] = now + ID_TOKEN_LASTS
+        return structs.replace(made, shown=structs.replace(made.shown, token=made.text))
+
+    async def _as_person(
+        self, settings: Oidc, asked: Awaitable[Mapping[str, Any]], sender: Sender
+    ) -> NewSignIn:
+        """Sign in the person about whom the provider is asked."""
+        try:
+            person = person_of(settings, await asked)
+        except ProviderFailed as failed:
+            raise _no_provider(failed) from None
+        except NotProven as wrong:
+            self._failures.take(sender.peer)
+            raise Stranger(str(wrong)) from None
+        except NotAllowed as refusal:
+            raise CommandError(ErrorKind.FORBIDDEN, str(refusal)) from None
+        maker = Caller(person.role, user=person.user, project=person.project)
+        return await self._begin(maker, "oidc", "", "", sender, settings.lasts)
+
+    def _provider(self) -> tuple[Oidc, IdentityProvider]:
+        """Return the configured provider; raise CommandError if there is none."""
+        settings = self._rules.access.oidc
+        if settings is None or self._open_provider is None:
+            raise CommandError(
+                ErrorKind.INVALID, "this server has no provider of OpenID Connect (access.oidc)"
+            )
+        if self._opened is None or self._opened[0] != settings:
+            self._opened = settings, self._open_provider(settings)
+        return self._opened
 
     # --- links
 
@@ -238,6 +348,11 @@ class SignIns:
             None if used is None else format_time(used),
             token.id == caller.token,
         )
+
+
+def _no_provider(failed: ProviderFailed) -> CommandError:
+    """Return the error for a provider that cannot be asked."""
+    return CommandError(ErrorKind.UNAVAILABLE, f"{failed}; tokens work without it", untouched=True)
 
 
 def _called(given: str | None, stated: str) -> str:

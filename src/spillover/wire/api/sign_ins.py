@@ -18,6 +18,8 @@ class SignInRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """The part of a sign-in link after `#`, which works once."""
     id_token: Shown | None = None
     """Of the configured provider of OpenID Connect. The answer then has a `token`, and sets no cookie."""
+    access_token: Shown | None = None
+    """What the provider gave with the `id_token`, for what the `id_token` does not tell."""
     user: Annotated[str, Meta(max_length=63)] | None = None
     """The user name to use if the token names none; null for that of `Spill-User`."""
 
