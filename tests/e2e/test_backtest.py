@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from spillover.client import Refused
 from tests.support.fork_server import fork_server
 from tests.support.processes import ServerProcess, clean_environment, wait_until
 
@@ -211,3 +212,33 @@ def test_what_cannot_be_done_is_one_line(tmp_path: Path, arguments: tuple[str, .
     assert (typed.returncode, typed.stdout, typed.stderr.count("\n")) == (2, "", 1), typed.stderr
     assert typed.stderr.startswith("spill: ")
     assert problem in typed.stderr
+
+
+def test_a_server_simulates_its_own_last_jobs_under_other_waits(
+    servers: Callable[..., ServerProcess],
+) -> None:
+    server = servers(clusters=CLUSTERS, policy={"wait": {"constant": {"wait": "1s"}}}).up()
+    with server.client() as client:
+        wait_until(lambda: all(one.agents for one in client.clusters()), "both clusters", 20)
+        assert client.frontier().state == "none"
+        client.compute_frontier()
+        wait_until(lambda: client.frontier().state == "failed", "the word that there are no jobs", 30)
+        assert "no job ran and ended in this time range" in client.frontier().message
+        assert server.spill("wait", *submitted(server, 12)).returncode == 0
+        begun = client.compute_frontier(3600)
+        assert begun.state == "computing"
+        with pytest.raises(Refused, match="is being made"):
+            client.compute_frontier()
+        wait_until(lambda: client.frontier().state == "ready", "a frontier", 60)
+        found = client.frontier()
+    assert (found.jobs, len(found.points)) == (12, 11)
+    assert found.now is not None
+    assert found.now.policy == "wait=constant(1s)"
+    never_waiting, *_, only_waiting = found.points
+    assert (never_waiting.policy, only_waiting.policy) == ("wait=zero", "wait=never")
+    assert never_waiting.cost >= found.now.cost >= only_waiting.cost == 0
+    assert never_waiting.mean_wait_s <= only_waiting.mean_wait_s
+    assert {one.project for one in only_waiting.projects} == {"vision", "speech"}
+    server.stop()
+    with server.up().client() as client:
+        assert client.frontier() == found

@@ -62,6 +62,8 @@ class Period(NamedTuple):
     """For example `2027-01`."""
     until: int
     """When the next period begins, nanoseconds UTC; FOREVER if none does."""
+    since: int
+    """When it began, nanoseconds UTC; 0 if it is all time."""
 
 
 class Cap(NamedTuple):
@@ -124,7 +126,7 @@ def period_prefix(of: Of, name: str, per: Per) -> str:
 
 def period_of(per: Per, now: int) -> Period:
     """Return the period of a time."""
-    return Period("ever", FOREVER) if per is Per.EVER else _period(per, now // DAY)
+    return Period("ever", FOREVER, 0) if per is Per.EVER else _period(per, now // DAY)
 
 
 @lru_cache(maxsize=256)
@@ -133,12 +135,15 @@ def _period(per: Per, day: int) -> Period:
     date = _EPOCH + timedelta(days=day)
     match per:
         case Per.DAY:
-            label, following = f"{date:%Y-%m-%d}", date + timedelta(days=1)
+            label, first, following = f"{date:%Y-%m-%d}", date, date + timedelta(days=1)
         case Per.WEEK:
             year, week, weekday = date.isocalendar()
-            label, following = f"{year:04}-W{week:02}", date + timedelta(days=8 - weekday)
+            label, first = f"{year:04}-W{week:02}", date - timedelta(days=weekday - 1)
+            following = first + timedelta(days=7)
         case Per.MONTH:
-            label, following = f"{date:%Y-%m}", (date.replace(day=1) + timedelta(days=32)).replace(day=1)
+            label, first = f"{date:%Y-%m}", date.replace(day=1)
+            following = (first + timedelta(days=32)).replace(day=1)
         case _:
-            label, following = f"{date:%Y}", date.replace(year=date.year + 1, month=1, day=1)
-    return Period(label, time_of(following))
+            label, first = f"{date:%Y}", date.replace(month=1, day=1)
+            following = first.replace(year=date.year + 1)
+    return Period(label, time_of(following), time_of(first))

@@ -39,6 +39,8 @@ from spillover.wire.api import (
     FieldProblem,
     FilesView,
     Forecasts,
+    FrontierRequest,
+    FrontierView,
     Ids,
     JobDetail,
     JobPage,
@@ -290,6 +292,18 @@ class ClusterAdministration(Protocol):
         ...
 
 
+class PolicyFrontier(Protocol):
+    """Simulates the last jobs under other wait policies; implemented by the server."""
+
+    def view(self) -> FrontierView:
+        """Return the last frontier."""
+        ...
+
+    def start(self, request: FrontierRequest) -> FrontierView:
+        """Begin to make another one."""
+        ...
+
+
 class EventFilter(Struct, frozen=True):
     """Selects events by what they say."""
 
@@ -536,6 +550,14 @@ class Commands(Protocol):
 
     async def set_policy(self, patch: PolicyPatch, who: str) -> PolicyOutcome:
         """Change the policies, or tell what that would change."""
+        ...
+
+    async def frontier(self) -> FrontierView:
+        """Return what other waits would have cost and saved."""
+        ...
+
+    async def compute_frontier(self, request: FrontierRequest) -> FrontierView:
+        """Begin to compute that again."""
         ...
 
     async def policy_history(self) -> list[PolicyRecord]:

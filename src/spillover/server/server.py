@@ -75,6 +75,7 @@ from spillover.ports.kinds import CannotOpen
 from spillover.server.administration import ServerAdministration
 from spillover.server.clusters import ClusterParts, OpenClusters, Unusable, cluster_settings, identity_for
 from spillover.server.files import Whereabouts, forget_whereabouts, token_of, write_whereabouts
+from spillover.server.frontier import Frontier
 from spillover.server.lives import ClusterLives
 from spillover.server.metrics import Metrics
 from spillover.server.oidc import OpenIdProvider
@@ -179,6 +180,7 @@ class Server:
             config, self.loop, self._clusters, self._lives, reload, self._access, self._settings
         )
         self._sampling = Sampling(self.loop, None if config.store == "memory" else data / "series.bin")
+        self._frontier = Frontier(self.loop, data, keep=config.store != "memory")
         self.commands = self._commands(drivers)
 
     def _graph_of(self, cluster: ClusterName) -> str | None:
@@ -235,6 +237,7 @@ class Server:
                 delivering=self._delivering,
                 sign_ins=self.sign_ins,
                 sampling=self._sampling,
+                frontier=self._frontier,
             )
         )
 
@@ -314,6 +317,7 @@ class Server:
                     task.result()
             finally:
                 await stack.aclose()  # first, as nothing is left to answer requests
+                await self._frontier.end()
                 await self._end(tasks, grpc_server)
 
     def _start(self, tasks: list[asyncio.Task[None]]) -> None:

@@ -37,6 +37,8 @@ from spillover.wire.api import (
     EventView,
     FilesView,
     Forecasts,
+    FrontierRequest,
+    FrontierView,
     Health,
     Ids,
     JobDetail,
@@ -443,6 +445,15 @@ SET_POLICY: Final = Endpoint(
 POLICY_HISTORY: Final = Endpoint(
     "policy_history", "GET", "/v1/policy/history", "List changes of policies, newest first",
     NoParameters, NO_BODY, json_of(list[PolicyRecord]),
+)
+FRONTIER: Final = Endpoint(
+    "frontier", "GET", "/v1/policy/frontier", "Show what other waits would have cost and saved for the last jobs",
+    NoParameters, NO_BODY, json_of(FrontierView),
+)
+COMPUTE_FRONTIER: Final = Endpoint(
+    "compute_frontier", "POST", "/v1/policy/frontier", "Begin to compute that frontier",
+    NoParameters, json_of(FrontierRequest), json_of(FrontierView), status=HTTPStatus.ACCEPTED, roles=FOR_ADMINS,
+    errors=(HTTPStatus.CONFLICT, *_BUSY),
 )
 PUT_BLOB: Final = Endpoint(
     "put_blob", "PUT", "/v1/blobs/{digest}", "Store a blob under its SHA-256",

@@ -65,7 +65,7 @@ def test_budgets_are_a_table(bank: Any, spill: Callable[..., Any]) -> None:
     title, vision, ada = spill("budgets").out.splitlines()
     assert title.split()[:4] == ["BUDGET", "PERIOD", "LIMIT", "(USD)"]
     assert vision.split()[:7] == ["project", "vision", "2027-01", "500.00", "212.87", "9.80", "277.33"]
-    assert ada.split() == ["user", "ada", "ever", "5.00", "5.00", "-", "0.00", "-"]
+    assert ada.split() == ["user", "ada", "ever", "5.00", "5.00", "-", "0.00", "-", "-"]
     assert [one["left"] for one in json.loads(spill("budgets", "--json").out)] == [277.33, 0.0]
     bank.budgets = list
     assert spill("budgets").err == "spill: no budgets; set them under `budgets` in spill.yaml\n"

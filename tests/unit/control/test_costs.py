@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents.lease_sender import LeaseSender
 from spillover.control.agents.requests import AgentRequests, Introduction
@@ -10,11 +12,11 @@ from spillover.control.views.costs import budget_views, cost_report
 from spillover.core.events import Usage
 from spillover.core.proposals import Outcome, Result, Started, StartEpoch
 from spillover.core.records.jobs import Placed, Running
-from spillover.model.budget import Budget, Of, Per
+from spillover.model.budget import Budget, Of, Per, period_of
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
-from spillover.model.units import DAY, MONEY, SECOND
+from spillover.model.units import DAY, MONEY, SECOND, parse_time
 from spillover.ports.archive import COST_BY
 from spillover.testing.world import OWNED, RENTED
 from spillover.wire import agents_pb2 as pb
@@ -128,3 +130,24 @@ async def test_the_time_that_a_cap_pays_for_is_the_walltime_that_the_agent_is_gi
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_budget_tells_when_it_will_be_used_up_at_the_pace_so_far(control: Inside) -> None:
+    day = Budget(Of.PROJECT, "default", Per.DAY, MONEY // 10)
+    await begin(control, day, Budget(Of.PROJECT, "default", Per.EVER, MONEY))
+    now = control.loop.now()
+    since = period_of(Per.DAY, now).since
+    assert since <= now < period_of(Per.DAY, now).until
+    daily, ever = budget_views(control.loop.state, now)
+    assert (daily.runs_out_at, ever.runs_out_at) == (None, None), "nothing was spent"
+    (job,) = await control.submit("job", walltime="40s")
+    await start(control, job)
+    await end(control, job, 40)
+    control.clock.pass_by(3600)
+    now = control.loop.now()
+    daily, ever = budget_views(control.loop.state, now)
+    assert daily.runs_out_at is not None
+    pace = daily.spent / (now - since)
+    assert parse_time(daily.runs_out_at) == pytest.approx(now + daily.left / pace, abs=SECOND)
+    assert ever.runs_out_at is None, "it has no pace"
+    assert budget_views(control.loop.state, since + 60 * SECOND)[0].runs_out_at is None, "too early to say"

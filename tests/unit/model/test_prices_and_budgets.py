@@ -61,23 +61,25 @@ def test_data_that_leave_are_paid_for_by_the_gb_of_a_billion_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("per", "label", "until"),
+    ("per", "label", "until", "since"),
     [
-        (Per.DAY, "2027-01-31", (2027, 2, 1)),
-        (Per.WEEK, "2027-W04", (2027, 2, 1)),
-        (Per.MONTH, "2027-01", (2027, 2, 1)),
-        (Per.YEAR, "2027", (2028, 1, 1)),
+        (Per.DAY, "2027-01-31", (2027, 2, 1), (2027, 1, 31)),
+        (Per.WEEK, "2027-W04", (2027, 2, 1), (2027, 1, 25)),
+        (Per.MONTH, "2027-01", (2027, 2, 1), (2027, 1, 1)),
+        (Per.YEAR, "2027", (2028, 1, 1), (2027, 1, 1)),
     ],
 )
-def test_periods_are_those_of_the_calendar_in_utc(per: Per, label: str, until: tuple[int, int, int]) -> None:
-    assert period_of(per, at(2027, 1, 31, 23, 59, 59)) == (label, at(*until))
+def test_periods_are_those_of_the_calendar_in_utc(
+    per: Per, label: str, until: tuple[int, int, int], since: tuple[int, int, int]
+) -> None:
+    assert period_of(per, at(2027, 1, 31, 23, 59, 59)) == (label, at(*until), at(*since))
     assert period_of(per, at(*until)).label != label
 
 
 def test_a_week_belongs_to_the_year_of_its_thursday_and_december_ends() -> None:
-    assert period_of(Per.WEEK, at(2027, 1, 1)) == ("2026-W53", at(2027, 1, 4))
-    assert period_of(Per.MONTH, at(2027, 12, 31)) == ("2027-12", at(2028, 1, 1))
-    assert period_of(Per.EVER, at(2027, 1, 1)) == ("ever", FOREVER)
+    assert period_of(Per.WEEK, at(2027, 1, 1)) == ("2026-W53", at(2027, 1, 4), at(2026, 12, 28))
+    assert period_of(Per.MONTH, at(2027, 12, 31)) == ("2027-12", at(2028, 1, 1), at(2027, 12, 1))
+    assert period_of(Per.EVER, at(2027, 1, 1)) == ("ever", FOREVER, 0)
 
 
 def test_a_budget_that_names_a_project_stands_in_place_of_the_one_for_all_of_the_same_period() -> None:

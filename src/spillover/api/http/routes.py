@@ -43,6 +43,8 @@ from spillover.wire.api import (
     EventView,
     FilesView,
     Forecasts,
+    FrontierRequest,
+    FrontierView,
     Health,
     Ids,
     JobDetail,
@@ -442,6 +444,18 @@ async def set_policy(request: Request[NoParameters, PolicyPatch]) -> PolicyOutco
 async def policy_history(request: Request[NoParameters, None]) -> list[PolicyRecord]:
     """List earlier policies."""
     return await request.commands.policy_history()
+
+
+@serves(endpoints.FRONTIER)
+async def frontier(request: Request[NoParameters, None]) -> FrontierView:
+    """Show what other waits would have cost and saved."""
+    return await request.commands.frontier()
+
+
+@serves(endpoints.COMPUTE_FRONTIER)
+async def compute_frontier(request: Request[NoParameters, FrontierRequest]) -> FrontierView:
+    """Begin to compute the frontier."""
+    return await request.commands.compute_frontier(request.body)
 
 
 @serves(endpoints.PUT_BLOB)

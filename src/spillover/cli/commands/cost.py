@@ -149,7 +149,8 @@ def budget_columns(currency: str) -> tuple[Column, ...]:
         Column("SPENT", right=True),
         Column("HELD", right=True),
         Column("LEFT", right=True),
-        Column("ENDS", drops=1),
+        Column("ENDS", drops=2),
+        Column("RUNS OUT", drops=1),
     )
 
 
@@ -180,6 +181,7 @@ def budget_rows(found: "Sequence[BudgetView]") -> list[Row]:
             _some(one.held, digits),
             Cell(money(one.left, digits=digits), "red" if one.left <= 0 else ""),
             local(one.ends_at),
+            local(one.runs_out_at),
         )
         for one in found
     ]

@@ -40,6 +40,8 @@ from spillover.wire.api import (
     EventView,
     FilesView,
     Forecast,
+    FrontierRequest,
+    FrontierView,
     JobDetail,
     JobView,
     MachineCosts,
@@ -455,6 +457,16 @@ class AsyncClient(AsyncSender):
     async def set_policy(self, policy: str | None, *, dry_run: bool = False) -> PolicyOutcome:
         """Set policies, such as `wait=compute(0.1),order=priority`; None restores those of spill.yaml."""
         return await self._ask(ask(endpoints.SET_POLICY, body=PolicyPatch(policy, dry_run)))
+
+    async def frontier(self) -> FrontierView:
+        """Return what other waits would have cost and saved for the last jobs, as computed last."""
+        return await self._ask(ask(endpoints.FRONTIER))
+
+    async def compute_frontier(self, span_s: float = 604_800) -> FrontierView:
+        """Begin to compute that frontier for the jobs submitted in so many seconds before now; for admins."""
+        return await self._ask(
+            ask(endpoints.COMPUTE_FRONTIER, body=FrontierRequest(span_s), repeatable=False)
+        )
 
     async def policy_history(self) -> list[PolicyRecord]:
         """Return the latest changes of the policies, newest first."""

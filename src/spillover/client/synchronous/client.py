@@ -41,6 +41,8 @@ from spillover.wire.api import (
     EventView,
     FilesView,
     Forecast,
+    FrontierRequest,
+    FrontierView,
     JobDetail,
     JobView,
     MachineCosts,
@@ -454,6 +456,14 @@ class Client(Sender):
     def set_policy(self, policy: str | None, *, dry_run: bool = False) -> PolicyOutcome:
         """Set policies, such as `wait=compute(0.1),order=priority`; None restores those of spill.yaml."""
         return self._ask(ask(endpoints.SET_POLICY, body=PolicyPatch(policy, dry_run)))
+
+    def frontier(self) -> FrontierView:
+        """Return what other waits would have cost and saved for the last jobs, as computed last."""
+        return self._ask(ask(endpoints.FRONTIER))
+
+    def compute_frontier(self, span_s: float = 604_800) -> FrontierView:
+        """Begin to compute that frontier for the jobs submitted in so many seconds before now; for admins."""
+        return self._ask(ask(endpoints.COMPUTE_FRONTIER, body=FrontierRequest(span_s), repeatable=False))
 
     def policy_history(self) -> list[PolicyRecord]:
         """Return the latest changes of the policies, newest first."""

@@ -98,6 +98,7 @@ from spillover.ports.commands import (
     NewSignIn,
     OidcReturn,
     OidcStart,
+    PolicyFrontier,
     Sender,
     Span,
 )
@@ -125,6 +126,8 @@ from spillover.wire.api import (
     EventView,
     FilesView,
     Forecasts,
+    FrontierRequest,
+    FrontierView,
     Ids,
     JobDetail,
     JobPage,
@@ -223,6 +226,8 @@ class Parts(Struct, frozen=True):
     """None if nobody can sign in."""
     sampling: Sampling | None = None
     """The last hours; None if nothing is sampled."""
+    frontier: PolicyFrontier | None = None
+    """Other waits for the last jobs; None if the server cannot simulate them."""
 
 
 class LiveCommands:
@@ -711,6 +716,23 @@ class LiveCommands:
     async def policy(self) -> PolicyView:
         """Return the policies in use."""
         return await self._policies.show()
+
+    async def frontier(self) -> FrontierView:
+        """Return what other waits would have cost and saved."""
+        return self._frontier.view()
+
+    async def compute_frontier(self, request: FrontierRequest) -> FrontierView:
+        """Begin to compute that again."""
+        return self._frontier.start(request)
+
+    @property
+    def _frontier(self) -> PolicyFrontier:
+        if self._project is not None:
+            told = f"your token is limited to project {self._project!r}, and a frontier shows all projects; use `spill backtest`"
+            raise CommandError(ErrorKind.FORBIDDEN, told)
+        if self._parts.frontier is None:
+            raise CommandError(ErrorKind.UNAVAILABLE, "this server cannot simulate its jobs")
+        return self._parts.frontier
 
     async def policy_history(self) -> list[PolicyRecord]:
         """Return the last policy changes, newest first."""

@@ -1,7 +1,7 @@
 """Reports costs of ended and running jobs, and the use of budgets."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from spillover.control.live.loop import Loop
 from spillover.control.views.jobs import money, when
@@ -9,12 +9,15 @@ from spillover.control.views.machine_costs import paid_for_machines
 from spillover.core.deciders.endings import attempt_cost, elapsed
 from spillover.core.records.jobs import NO_EXTRA, Ended, Job, Queued, Running
 from spillover.core.state import State
-from spillover.model.budget import EVERY, Budget, CostBy, Per, period_of, period_prefix
+from spillover.model.budget import EVERY, Budget, CostBy, Per, Period, period_of, period_prefix
 from spillover.model.cluster import Role
 from spillover.model.ids import JobId
-from spillover.model.units import FOREVER, format_time
+from spillover.model.units import FOREVER, MINUTE, format_time
 from spillover.ports.archive import Archive
 from spillover.wire.api import BudgetView, CostReport, CostView
+
+LEAST_PACE: Final = 10 * MINUTE
+"""Before so much of a period has passed, its pace says nothing."""
 
 
 class _Item(NamedTuple):
@@ -156,4 +159,14 @@ def _budget(state: State, budget: Budget, name: str, now: int) -> BudgetView:
         left=money(budget.limit - spent - held),
         over=money(over),
         every=budget.name == EVERY,
+        runs_out_at=when(_runs_out(budget.limit - spent - held, spent, period, now)),
     )
+
+
+def _runs_out(left: int, spent: int, period: Period, now: int) -> int | None:
+    """Return when a budget will be used up at the pace of its period so far; None if it lasts or is used up."""
+    passed = now - period.since
+    if left <= 0 or spent <= 0 or not period.since or passed < LEAST_PACE:
+        return None
+    at = now + left * passed // spent
+    return at if at < period.until else None

@@ -99,6 +99,8 @@ class BudgetView(Struct, frozen=True):
     """Cost of attempts beyond their hold, because their agents did not enforce the walltime."""
     every: bool = False
     """Whether every project, or every user, has such a budget of its own."""
+    runs_out_at: Time | None = None
+    """When it will be used up if spending goes on as in the period so far; null if it lasts, or is used up already."""
 
 
 class QueueAmounts(Struct, frozen=True):
@@ -343,6 +345,70 @@ class PolicyRecord(Struct, frozen=True):
     """One line for each axis that changed."""
     error: str | None
     """Why a policy was disabled; null if none was."""
+
+
+class FrontierProject(Struct, frozen=True):
+    """What a policy would mean for one project."""
+
+    project: str
+    jobs: int
+    wait_s: float
+    """Mean wait of its jobs under the policies of the time, in the simulation."""
+    wait_then_s: float
+    """Under this policy."""
+    cost: float
+    cost_then: float
+    verdict: str
+    """`wins`, `loses`, or what else the back-test says of it."""
+
+
+class FrontierPoint(Struct, frozen=True):
+    """What one wait policy would have done with the last jobs."""
+
+    policy: str
+    """As `spill policy set` takes it, such as `wait=break_even(0.1)`."""
+    cost: float
+    """Rent, in the configured currency."""
+    mean_wait_s: float
+    p99_wait_s: float
+    max_wait_s: float
+    mean_completion_s: float
+    """Wait and runtime."""
+    dominated: bool
+    """Whether another point costs no more and completes jobs no later."""
+    projects: list[FrontierProject]
+
+
+class FrontierRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which jobs to simulate."""
+
+    span_s: Annotated[float, Meta(gt=0, le=366 * 86400)] = 7 * 86400
+    """Those submitted in so many seconds before now."""
+
+
+class FrontierView(Struct, frozen=True):
+    """The frontier of cost and completion time for the last jobs of this server."""
+
+    state: str
+    """`none` until somebody asked for one, `computing`, `ready`, or `failed`. While another is computed, the rest is that of the last."""
+    message: str = ""
+    """Why it failed."""
+    started_at: Time | None = None
+    computed_at: Time | None = None
+    asked_since: Time | None = None
+    """The jobs are those submitted since then."""
+    jobs: int = 0
+    first_at: Time | None = None
+    last_at: Time | None = None
+    now: FrontierPoint | None = None
+    """The policies of the time, simulated in the same way."""
+    points: list[FrontierPoint] = []
+    """From never waiting to only waiting."""
+    wait_error: float | None = None
+    """By how much the simulated mean wait differs from what happened, as a share; null if that is not known."""
+    cost_error: float | None = None
+    remarks: list[str] = []
+    """What the simulation leaves out."""
 
 
 class TokenRequest(Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,0 +1,33 @@
+"""Which waits the frontier has, and what it takes from a back-test."""
+
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.policy_options import write_choice
+from spillover.model.units import HOUR
+from spillover.policies.loading import load
+from spillover.server.frontier import points_of
+
+
+def waits(now: Choice) -> list[str]:
+    """The waits of the frontier; each can be loaded."""
+    found = list(points_of(PolicySet(wait=now)))
+    for each in found:
+        load(PolicySet(wait=each))
+    return [write_choice("wait", each) for each in found]
+
+
+def test_the_frontier_is_around_the_present_coefficient() -> None:
+    found = waits(Choice("compute", {"coefficient": 0.25, "max_queue": 30}))
+    assert (found[0], found[-1], len(found)) == ("zero", "never", 11)
+    assert found[5] == "compute(0.25,max_queue=30)"
+    assert found[1] == "compute(0.01562,max_queue=30)"
+    assert found[9] == "compute(4,max_queue=30)"
+
+
+def test_a_duration_is_varied_too() -> None:
+    found = waits(Choice("constant", {"wait": HOUR}))
+    assert (found[1], found[5], found[9]) == ("constant(225s)", "constant(1h)", "constant(16h)")
+
+
+def test_a_wait_without_a_coefficient_is_compared_with_break_even() -> None:
+    for now in (Choice("zero"), Choice("never"), Choice("budget", {"b": 0.25})):
+        assert waits(now)[5] == "break_even(0.076)"
