@@ -4,17 +4,6 @@ import { get } from "./api.js";
 import { amount, count, currencyName, download, empty, h, heading, many, money, now, percent, said, table, when } from "./dom.js";
 import { choice, field, go, panel } from "./parts.js";
 
-/** When a budget is used up if spending goes on as in its period so far; null if it is not. */
-function usedUpAt(budget) {
-  if (budget.left <= 0 || budget.spent <= 0 || !budget.ends_at) return null;
-  const begins = { day: 86400, week: 7 * 86400, month: 30 * 86400, year: 365 * 86400 }[budget.per];
-  if (!begins) return null;
-  const end = Date.parse(budget.ends_at);
-  const passed = now() - (end - begins * 1000);
-  const at = now() + (budget.left / (budget.spent + budget.held)) * passed;
-  return passed > 0 && at < end ? new Date(at).toISOString() : null;
-}
-
 /** Budgets as bars: spent, held, left. */
 export function budgetBars(budgets) {
   if (!budgets.length) return empty("No budgets", "A budget limits what a project or a user may spend. Add one under ", h("code", "budgets"), " in spill.yaml.");
@@ -29,8 +18,7 @@ export function budgetBars(budgets) {
     ["Spent", (each) => [money(each.spent, false), each.held > 0 ? h("span.sub", `+ ${money(each.held, false)} held`) : ""], "num"],
     ["Left", (each) => (each.left <= 0 ? h("span.tag.bad", "used up") : [money(each.left, false), h("span.sub", `of ${money(each.limit, false)}`)]), "num"],
     ["Used up", (each) => {
-      const at = each.left <= 0 ? null : each.forecast_at ?? usedUpAt(each);
-      return at ? [when(at), h("span.sub", "if it goes on like this")] : each.ends_at ? [h("span.muted", "not in this period"), h("span.sub", "it ends ", when(each.ends_at))] : h("span.muted", "never ends");
+      return each.runs_out_at ? [when(each.runs_out_at), h("span.sub", "if it goes on like this")] : each.ends_at ? [h("span.muted", "not in this period"), h("span.sub", "it ends ", when(each.ends_at))] : h("span.muted", "never ends");
     }, "less"],
   ], budgets, { key: (each) => `${each.of} ${each.name} ${each.per}` });
 }

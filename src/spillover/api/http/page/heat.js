@@ -70,7 +70,7 @@ export function heat(place, cluster) {
     const machines = [...live.machines.values()].filter((each) => each.cluster === cluster).sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
     const big = machines.length <= 24;
     const focused = box.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-    box.className = `heat ${big ? "big" : machines.length <= 120 ? "mid" : ""}`.trim();
+    box.className = `heat ${!machines.length ? "" : big ? "big" : machines.length <= 120 ? "mid" : ""}`.trim();
     tiles.clear();
     box.replaceChildren(...machines.map((machine) => {
       const tile = make(machine, big);

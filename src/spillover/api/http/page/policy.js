@@ -48,7 +48,7 @@ function plot(view, chosen, choose) {
     }
     for (const part of [0, 0.5, 1]) {
       const at = { mean_completion_s: low + spread * part };
-      made.append(svg("line.axis", { x1: left, x2: width - right, y1: y(at), y2: y(at) }), svg("text", { x: left - 8, y: y(at) + 4, "text-anchor": "end" }, span(at.mean_completion_s)));
+      made.append(svg("line.axis", { x1: left, x2: width - right, y1: y(at), y2: y(at) }), svg("text", { x: left - 8, y: y(at) + 4, "text-anchor": "end" }, spread < 60 ? `${at.mean_completion_s.toFixed(1)}s` : span(at.mean_completion_s)));
     }
     made.append(svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, `rent (${currencyName()})`), svg("text", { x: 12, y: (height - bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${(height - bottom) / 2})` }, "mean wait and runtime"));
     const good = view.points.filter((each) => !each.dominated).sort((a, b) => a.cost - b.cost);
@@ -150,6 +150,6 @@ export function policyPage(place) {
     try {
       if (await change(text.value.trim(), "Set these policies?")) { text.value = ""; again(); }
     } catch (error) { put(answer, problem(error)); }
-  } }, heading("Set policies"), h("div.filters", { style: { "margin-bottom": "0" } }, h("div", { style: { flex: "1 1 16rem" } }, field("Policies that you do not name stay as they are", text)), h("button", { type: "submit" }, "Look and set")), answer) : null;
+  } }, heading("Set policies"), field("Policies that you do not name stay as they are", text), h("button", { type: "submit" }, "Look and set"), answer) : null;
   return h("div.page", h("div.head", h("h1", "Policy")), now, frontier({ ...place, changed: again }), byHand, history);
 }
