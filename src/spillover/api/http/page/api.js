@@ -209,8 +209,8 @@ function take(text) {
   if (name === "overview") live.overview = value;
   if (name === "machines") {
     if (value.full) live.machines = new Map();
-    for (const each of value.machines || []) live.machines.set(`${each.cluster}/${each.name}`, each);
-    for (const each of value.gone || []) live.machines.delete(each);
+    for (const it of value.machines || []) live.machines.set(`${it.cluster}/${it.name}`, it);
+    for (const it of value.gone || []) live.machines.delete(it);
   }
   tell(name, value);
 }

@@ -1,7 +1,7 @@
 // The shell of the page: who is signed in, where we are, what is reachable from everywhere.
 
 import { Refusal, follow, get, hangUp, live, news, on, part, post } from "./api.js";
-import { h, icon, said, tick, unseen, useCurrency } from "./dom.js";
+import { h, icon, pageOf, said, tick, useCurrency } from "./dom.js";
 import { go, may, problem, toast } from "./parts.js";
 import { accountPage } from "./account.js";
 import { clustersPage } from "./clusters.js";
@@ -62,11 +62,11 @@ function nextTheme() {
 
 // --- shell
 
-const STATES_OF_CONNECTION = { connecting: "connecting …", live: "live", reconnecting: "reconnecting …" };
+const told = (state) => (state === "live" ? state : `${state} …`);
 
 function makeShell() {
   const main = h("main", { id: "main", tabindex: "-1" });
-  const connection = h("span.live", { role: "status", "data-state": live.state }, h("span", STATES_OF_CONNECTION[live.state]));
+  const connection = h("span.live", { role: "status", "data-state": live.state }, h("span", told(live.state)));
   const cut = h("div.cutoff", { role: "alert", hidden: true }, "The server does not answer. What is shown may be old; the page connects again by itself.");
   const search = h("input", { type: "search", name: "q", placeholder: "Go to a job by name or id", "aria-label": "Go to a job by name or id", autocomplete: "off", id: "search" });
   const side = h("div.side", { id: "side" },
@@ -97,7 +97,7 @@ function makeShell() {
       h("div", cut, main)));
   on("connection", new AbortController().signal, (state) => {
     connection.dataset.state = state;
-    connection.firstChild.textContent = STATES_OF_CONNECTION[state];
+    connection.firstChild.textContent = told(state);
     cut.hidden = state !== "reconnecting";
   });
   return { main, side, search };
@@ -107,7 +107,7 @@ async function find(text) {
   if (!text) return;
   try {
     const job = await get(`/v1/jobs/${part(text)}`);
-    go(`/jobs/${part(job.id)}`);
+    go(pageOf(job.id));
   } catch (error) {
     if (error instanceof Refusal && (error.status === 404 || error.status === 409)) go(`/jobs?name=${part(text)}`);
     else toast(error.message, true);
@@ -177,7 +177,7 @@ function show(moved = false) {
     return;
   }
   shell ??= makeShell();
-  const [pattern, title, page] = PAGES.find(([each]) => each.test(path)) || [null, "Not found", null];
+  const [pattern, title, page] = PAGES.find(([it]) => it.test(path)) || [null, "Not found", null];
   for (const link of shell.side.querySelectorAll("nav a")) {
     const to = link.getAttribute("href");
     if (to === path || (to !== "/" && path.startsWith(`${to}/`))) link.setAttribute("aria-current", "page");
@@ -225,6 +225,6 @@ news.addEventListener("signed-out", () => {
 });
 
 setInterval(tick, 1000);
-document.body.replaceChildren(h("div.door", h("main", h("p.busy", { role: "status" }, unseen("Spillover: "), "Loading …"))));
+document.body.replaceChildren(h("div.door", h("main", h("p.busy", { role: "status" }, "Loading …"))));
 if (location.pathname === "/sign-in") show();
 else start(location.pathname + location.search + location.hash);

@@ -27,7 +27,7 @@ const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" })
 
 /** Moments for the marks of a time axis, with their texts. */
 export function moments(from, to, most) {
-  const step = (STEPS.find((each) => (to - from) / 1000 / each <= most) ?? STEPS.at(-1)) * 1000;
+  const step = (STEPS.find((it) => (to - from) / 1000 / it <= most) ?? STEPS.at(-1)) * 1000;
   const zone = new Date(from).getTimezoneOffset() * 60_000;
   const marks = [];
   for (let at = Math.ceil((from - zone) / step) * step + zone; at <= to; at += step) {
@@ -41,7 +41,7 @@ export function moments(from, to, most) {
 export function nice(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].find((each) => each * power >= value) * power;
+  return [1, 2, 5, 10].find((it) => it * power >= value) * power;
 }
 
 /**
@@ -49,7 +49,7 @@ export function nice(value) {
  * @param {number[]} times milliseconds
  */
 export function lines(label, times, series, { height = 130, text = (value) => String(value), unit = "" } = {}) {
-  const top = nice(Math.max(...series.flatMap((each) => each.values.map((value) => value ?? 0)), 0));
+  const top = nice(Math.max(...series.flatMap((it) => it.values.map((value) => value ?? 0)), 0));
   const box = chart(label, (width) => {
     const [left, right, bottom, above] = [46, 8, 20, 8];
     const [from, to] = [times[0], Math.max(times.at(-1), times[0] + 1000)];
@@ -61,11 +61,11 @@ export function lines(label, times, series, { height = 130, text = (value) => St
         svg("text", { x: left - 6, y: y(top * part) + 4, "text-anchor": "end" }, text(top * part)));
     }
     for (const [at, word] of moments(from, to, Math.max(2, (width - left) / 75))) made.append(svg("text", { x: x(at), y: height - 4, "text-anchor": x(at) > width - 25 ? "end" : x(at) < left + 15 ? "start" : "middle" }, word));
-    for (const each of series) {
+    for (const it of series) {
       let path = "";
       let area = "";
       let start = null;
-      each.values.forEach((value, index) => {
+      it.values.forEach((value, index) => {
         if (value === null) { if (start !== null) area += `L${x(times[index - 1])} ${y(0)}L${start} ${y(0)}Z`; start = null; return; }
         const [px, py] = [x(times[index]).toFixed(1), y(value).toFixed(1)];
         path += `${start === null ? "M" : "L"}${px} ${py}`;
@@ -73,19 +73,19 @@ export function lines(label, times, series, { height = 130, text = (value) => St
         start ??= px;
       });
       if (start !== null) area += `L${x(times.at(-1)).toFixed(1)} ${y(0)}L${start} ${y(0)}Z`;
-      if (each.fill) made.append(svg("path", { d: area, fill: each.colour, opacity: "0.22" }));
-      made.append(svg("path", { d: path, fill: "none", stroke: each.colour, "stroke-width": 2, "stroke-dasharray": each.dash || null, "stroke-linejoin": "round" }));
+      if (it.fill) made.append(svg("path", { d: area, fill: it.colour, opacity: "0.22" }));
+      made.append(svg("path", { d: path, fill: "none", stroke: it.colour, "stroke-width": 2, "stroke-dasharray": it.dash || null, "stroke-linejoin": "round" }));
     }
     const cursor = svg("line.axis", { y1: above, y2: height - bottom, visibility: "hidden", style: { stroke: "var(--line-strong)" } });
     made.append(cursor);
     made.addEventListener("pointermove", (event) => {
       const at = from + ((event.offsetX - left) / (width - left - right)) * (to - from);
-      let index = times.findIndex((each) => each >= at);
+      let index = times.findIndex((it) => it >= at);
       if (index < 0) index = times.length - 1;
       cursor.setAttribute("x1", x(times[index]));
       cursor.setAttribute("x2", x(times[index]));
       cursor.setAttribute("visibility", "visible");
-      tipAt(event, h("div", h("b", exact(times[index])), series.map((each) => h("div", `${each.name}: ${each.values[index] === null ? "–" : text(each.values[index])}${unit}`))));
+      tipAt(event, h("div", h("b", exact(times[index])), series.map((it) => h("div", `${it.name}: ${it.values[index] === null ? "–" : text(it.values[index])}${unit}`))));
     });
     made.addEventListener("pointerleave", () => { cursor.setAttribute("visibility", "hidden"); noTip(); });
     return made;
@@ -100,7 +100,7 @@ export function gantt(label, rows, from, to, { mark = null, names = 150 } = {}) 
   return chart(label, (width) => {
     const left = Math.min(names, width * 0.3);
     const heights = rows.map((row) => (row.thin ? 11 : 26));
-    const height = heights.reduce((sum, each) => sum + each, 0) + 26;
+    const height = heights.reduce((sum, it) => sum + it, 0) + 26;
     const end = Math.max(to, from + 1000);
     const x = (at) => left + ((Math.min(Math.max(at, from), end) - from) / (end - from)) * (width - left - 12);
     const made = svg("svg.chart", { viewBox: `0 0 ${width} ${height}`, width, height });

@@ -1,7 +1,7 @@
 // Clusters, their machines, and pools of rented machines: what they have, cost and do, and who may drain or pause them.
 
 import { get, live, post } from "./api.js";
-import { amount, bytes, count, currencyName, empty, facts, h, heading, many, money, said, share, span, stateOf, table, when } from "./dom.js";
+import { amount, bytes, count, currencyName, empty, facts, h, heading, many, money, pageOf, said, share, span, stateOf, sub, table, when } from "./dom.js";
 import { attempt, dialog, field, jobLink, may, panel, refresh } from "./parts.js";
 import { heat, heatKeys } from "./heat.js";
 
@@ -26,12 +26,12 @@ function agentsOf(place, cluster, agents, again) {
   const one = (agent) => `${agent.cluster}/${agent.name}`;
   if (!agents.length) return cluster.kind === "agents" && cluster.role === "owned" ? empty("No agents yet", ["Start one on a machine: ", h("code", "spill agent"), "."]) : null;
   return table(`Agents of ${cluster.name}`, [
-    ["Agent", (agent) => [h("a.name", { href: `/clusters?machine=${encodeURIComponent(one(agent))}` }, said(agent.name)), agent.machine ? h("span.sub", `${agent.machine.type}${agent.machine.spot ? ", spot" : ""}, ${money(agent.machine.hour)} an hour`) : ""]],
-    ["State", (agent) => [stateTag(agent.state), agent.drained_by ? h("span.sub", "by ", said(agent.drained_by), agent.drain_reason ? [": ", said(agent.drain_reason)] : "") : ""]],
-    ["CPUs", (agent) => [share(agent.used.cpu / agent.capacity.cpu, `CPUs: ${amount(agent.used.cpu)} of ${amount(agent.capacity.cpu)}`), h("span.sub", `${amount(agent.used.cpu)} of ${amount(agent.capacity.cpu)}`)]],
+    ["Agent", (agent) => [h("a.name", { href: `/clusters?machine=${encodeURIComponent(one(agent))}` }, said(agent.name)), agent.machine ? sub(`${agent.machine.type}${agent.machine.spot ? ", spot" : ""}, ${money(agent.machine.hour)} an hour`) : ""]],
+    ["State", (agent) => [stateTag(agent.state), agent.drained_by ? sub("by ", said(agent.drained_by), agent.drain_reason ? [": ", said(agent.drain_reason)] : "") : ""]],
+    ["CPUs", (agent) => [share(agent.used.cpu / agent.capacity.cpu, `CPUs: ${amount(agent.used.cpu)} of ${amount(agent.capacity.cpu)}`), sub(`${amount(agent.used.cpu)} of ${amount(agent.capacity.cpu)}`)]],
     ["Memory", (agent) => `${bytes(agent.used.memory)} of ${bytes(agent.capacity.memory)}`, "num less"],
     ["GPUs", (agent) => (agent.capacity.gpu ? `${amount(agent.used.gpu)} of ${amount(agent.capacity.gpu)}` : "–"), "num less"],
-    ["Tasks", (agent) => [count(agent.running), agent.ahead ? h("span.sub", `${agent.ahead} prefetched`) : ""], "num"],
+    ["Tasks", (agent) => [count(agent.running), agent.ahead ? sub(`${agent.ahead} prefetched`) : ""], "num"],
     ["Load", (agent) => (agent.load === null ? "–" : amount(agent.load)), "num less"],
     ["Heard", (agent) => when(agent.heartbeat_at), "nowrap less"],
     ...(admin ? [["", (agent) => h("span.actions", agent.state === "draining" || agent.drained_by
@@ -43,8 +43,8 @@ function agentsOf(place, cluster, agents, again) {
 
 function pool(place, of, again) {
   const admin = may(place.me, "admin");
-  const isGone = (each) => each.state === "gone" || each.state === "refused";
-  const alive = of.machines.filter((each) => !isGone(each));
+  const isGone = (it) => it.state === "gone" || it.state === "refused";
+  const alive = of.machines.filter((it) => !isGone(it));
   const shown = [...alive, ...of.machines.filter(isGone).sort((a, b) => b.since.localeCompare(a.since)).slice(0, 5)];
   const cluster = of.cluster;
   const pause = async () => {
@@ -58,20 +58,20 @@ function pool(place, of, again) {
       admin ? h("span.actions", of.paused !== null ? h("button.small", { "data-key": `pool-${cluster}`, onclick: () => attempt(() => post("/v1/pools/resume", { cluster }), "The pool orders machines again").then(again) }, "Resume") : h("button.small", { "data-key": `pool-${cluster}`, onclick: pause }, "Pause")) : null),
     of.paused !== null ? h("p.note.warn", "Paused", of.paused ? [": ", said(of.paused)] : "") : null,
     shown.length ? table(`Machines of the pool of ${cluster}`, [
-      ["Machine", (each) => [h("span.name", said(each.id)), h("span.sub", `${each.type}${each.zone ? `, ${each.zone}` : ""}${each.spot ? ", spot" : ""}`)]],
-      ["State", (each) => [stateTag(each.state), h("span.sub", when(each.since))]],
-      ["Why", (each) => [said(each.reason || ""), each.job ? h("span.sub", "for ", h("a", { href: `/jobs/${encodeURIComponent(each.job)}` }, each.job)) : ""], "wrap"],
-      ["Next", (each) => (each.ready_at ? ["ready ", when(each.ready_at)] : each.leaves_at ? ["leaves ", when(each.leaves_at)] : ""), "less"],
-      ["Tasks", (each) => count(each.tasks), "num"],
-      ["An hour", (each) => money(each.hour, false), "num less"],
-      ["Cost", (each) => money(each.cost, false), "num"],
-    ], shown.slice(0, 100), { key: (each) => each.id }) : h("p.muted", "No machines now. They are ordered when it pays to rent for a waiting job."),
+      ["Machine", (it) => [h("span.name", said(it.id)), sub(`${it.type}${it.zone ? `, ${it.zone}` : ""}${it.spot ? ", spot" : ""}`)]],
+      ["State", (it) => [stateTag(it.state), sub(when(it.since))]],
+      ["Why", (it) => [said(it.reason || ""), it.job ? sub("for ", h("a", { href: pageOf(it.job) }, it.job)) : ""], "wrap"],
+      ["Next", (it) => (it.ready_at ? ["ready ", when(it.ready_at)] : it.leaves_at ? ["leaves ", when(it.leaves_at)] : ""), "less"],
+      ["Tasks", (it) => count(it.tasks), "num"],
+      ["An hour", (it) => money(it.hour, false), "num less"],
+      ["Cost", (it) => money(it.cost, false), "num"],
+    ], shown.slice(0, 100), { key: (it) => it.id }) : h("p.muted", "No machines now. They are ordered when it pays to rent for a waiting job."),
     h("details", { style: { "margin-top": "1.3rem" } }, h("summary", { "data-key": `offers-${cluster}` }, many(of.offers.length, "offer")), h("div", { style: { padding: "0 0 1rem" } }, table(`Offers of the pool of ${cluster}`, [
-      ["Type", (each) => [h("span.name", said(each.type)), each.zone || each.spot ? h("span.sub", [each.zone, each.spot ? "spot" : ""].filter(Boolean).join(", ")) : ""]],
-      ["Has", (each) => [`${amount(each.cpu)} CPU, ${bytes(each.memory)}${each.gpu ? `, ${many(each.gpu, "GPU")}` : ""}`]],
-      ["Boots in", (each) => `${span(each.boot_p50_s)}, at most ${span(each.boot_p90_s)} in nine of ten`, "less"],
-      ["An hour", (each) => money(each.hour), "num"],
-      ["", (each) => (each.closed_until ? [h("span.tag.warn", "closed"), h("span.sub", "until ", when(each.closed_until), ": ", said(each.reason))] : "")],
+      ["Type", (it) => [h("span.name", said(it.type)), it.zone || it.spot ? sub([it.zone, it.spot ? "spot" : ""].filter(Boolean).join(", ")) : ""]],
+      ["Has", (it) => [`${amount(it.cpu)} CPU, ${bytes(it.memory)}${it.gpu ? `, ${many(it.gpu, "GPU")}` : ""}`]],
+      ["Boots in", (it) => `${span(it.boot_p50_s)}, at most ${span(it.boot_p90_s)} in nine of ten`, "less"],
+      ["An hour", (it) => money(it.hour), "num"],
+      ["", (it) => (it.closed_until ? [h("span.tag.warn", "closed"), sub("until ", when(it.closed_until), ": ", said(it.reason))] : "")],
     ], of.offers))));
 }
 
@@ -96,8 +96,8 @@ function machine(place, name) {
         ["labels", Object.entries(of.labels).map(([key, value]) => `${key}=${value}`).join(", ") || null],
       ]),
       of.tasks.length ? table(`Tasks on ${of.name}`, [
-        ["Job", (task) => h("a.name", { href: `/jobs/${encodeURIComponent(task.job)}` }, said(task.name))], ["Task", (task) => String(task.rank), "num"], ["State", (task) => [stateOf(task.state), task.ahead ? h("span.sub", "prefetched") : ""]],
-        ["User", (task) => [said(task.user), h("span.sub", said(task.project))]], ["Holds", (task) => `${amount(task.resources.cpu)} CPU, ${bytes(task.resources.memory)}`, "less"], ["Started", (task) => when(task.started_at)],
+        ["Job", (task) => h("a.name", { href: pageOf(task.job) }, said(task.name))], ["Task", (task) => String(task.rank), "num"], ["State", (task) => [stateOf(task.state), task.ahead ? sub("prefetched") : ""]],
+        ["User", (task) => [said(task.user), sub(said(task.project))]], ["Holds", (task) => `${amount(task.resources.cpu)} CPU, ${bytes(task.resources.memory)}`, "less"], ["Started", (task) => when(task.started_at)],
       ], of.tasks) : h("p.muted", "Nothing runs here."));
   }, { follow: ["machines", "jobs"], least: 2000, label: "Machine" });
   return box;
@@ -110,7 +110,7 @@ export function clustersPage(place) {
   const maps = new Map();
   const read = async (signal) => {
     const [clusters, agents] = await Promise.all([get("/v1/clusters", {}, signal), get("/v1/agents", {}, signal)]);
-    return { clusters, agents: agents.map(({ inside, ...agent }) => agent) };
+    return { clusters, agents };
   };
   const cards = panel(place, read, ({ clusters, agents }) => {
     const again = () => refresh(cards);
@@ -143,6 +143,6 @@ export function clustersPage(place) {
         agentsOf(place, cluster, own, again));
     }), heatKeys());
   }, { follow: ["machines", "overview"], least: 3000, label: "Clusters" });
-  const pools = panel(place, (signal) => get("/v1/pools", {}, signal), (found) => h("div.page", found.map((each) => pool(place, each, () => refresh(pools)))), { follow: ["pools"], every: 10_000, least: 1500, label: "Pools" });
+  const pools = panel(place, (signal) => get("/v1/pools", {}, signal), (found) => h("div.page", found.map((it) => pool(place, it, () => refresh(pools)))), { follow: ["pools"], every: 10_000, least: 1500, label: "Pools" });
   return h("div.page", h("div.head", h("h1", "Clusters")), chosen ? machine(place, chosen) : null, cards, pools);
 }

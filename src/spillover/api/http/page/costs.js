@@ -1,32 +1,32 @@
 // What was spent and used, by whom, and what is left of budgets.
 
 import { get } from "./api.js";
-import { amount, count, currencyName, download, empty, h, heading, many, money, now, percent, said, table, when } from "./dom.js";
+import { amount, count, currencyName, download, empty, h, heading, many, money, now, percent, said, sub, table, when } from "./dom.js";
 import { choice, field, go, panel } from "./parts.js";
 
 /** Budgets as bars: spent, held, left. */
 export function budgetBars(budgets) {
   if (!budgets.length) return empty("No budgets", "A budget limits what a project or a user may spend. Add one under ", h("code", "budgets"), " in spill.yaml.");
   return table("Budgets", [
-    ["Budget", (each) => [h("span.name", `${each.of} `, said(each.name === "*" ? `any other` : each.name)), h("span.sub", `${each.per}${each.period !== each.per ? `, ${each.period}` : ""}`)]],
-    ["", (each) => {
-      const spent = Math.min(1, each.limit ? each.spent / each.limit : 1);
-      const held = Math.min(1 - spent, each.limit ? each.held / each.limit : 0);
-      const text = `${money(each.spent)} spent, ${money(each.held)} held, ${money(each.left)} left of ${money(each.limit)}`;
-      return h("span.barline", { role: "img", "aria-label": text, title: text }, h("i", { style: { width: `${spent * 100}%`, "--c": each.left <= 0 ? "var(--failed)" : "var(--running)" } }), h("i", { style: { width: `${held * 100}%`, "--c": "var(--placed)" } }));
+    ["Budget", (it) => [h("span.name", `${it.of} `, said(it.name === "*" ? `any other` : it.name)), sub(`${it.per}${it.period !== it.per ? `, ${it.period}` : ""}`)]],
+    ["", (it) => {
+      const spent = Math.min(1, it.limit ? it.spent / it.limit : 1);
+      const held = Math.min(1 - spent, it.limit ? it.held / it.limit : 0);
+      const text = `${money(it.spent)} spent, ${money(it.held)} held, ${money(it.left)} left of ${money(it.limit)}`;
+      return h("span.barline", { role: "img", "aria-label": text, title: text }, h("i", { style: { width: `${spent * 100}%`, "--c": it.left <= 0 ? "var(--failed)" : "var(--running)" } }), h("i", { style: { width: `${held * 100}%`, "--c": "var(--placed)" } }));
     }],
-    ["Spent", (each) => [money(each.spent, false), each.held > 0 ? h("span.sub", `+ ${money(each.held, false)} held`) : ""], "num"],
-    ["Left", (each) => (each.left <= 0 ? h("span.tag.bad", "used up") : [money(each.left, false), h("span.sub", `of ${money(each.limit, false)}`)]), "num"],
-    ["Used up", (each) => {
-      return each.runs_out_at ? [when(each.runs_out_at), h("span.sub", "if it goes on like this")] : each.ends_at ? [h("span.muted", "not in this period"), h("span.sub", "it ends ", when(each.ends_at))] : h("span.muted", "never ends");
+    ["Spent", (it) => [money(it.spent, false), it.held > 0 ? sub(`+ ${money(it.held, false)} held`) : ""], "num"],
+    ["Left", (it) => (it.left <= 0 ? h("span.tag.bad", "used up") : [money(it.left, false), sub(`of ${money(it.limit, false)}`)]), "num"],
+    ["Used up", (it) => {
+      return it.runs_out_at ? [when(it.runs_out_at), sub("if it goes on like this")] : it.ends_at ? [h("span.muted", "not in this period"), sub("it ends ", when(it.ends_at))] : h("span.muted", "never ends");
     }, "less"],
-  ], budgets, { key: (each) => `${each.of} ${each.name} ${each.per}` });
+  ], budgets, { key: (it) => `${it.of} ${it.name} ${it.per}` });
 }
 
 const KEYS = [["project", "project"], ["user", "user"], ["cluster", "cluster"], ["queue", "queue"], ["day", "day"], ["week", "week"], ["month", "month"], ["day,project", "day and project"], ["month,project", "month and project"], ["project,user", "project and user"]];
 const SINCE = [["", "ever"], ["1", "last day"], ["7", "last week"], ["30", "last 30 days"], ["365", "last year"]];
 
-/** A table as CSV. Texts that a spreadsheet would compute are quoted. */
+/** A table as CSV. Texts that a spreadsheet would compute get an apostrophe. */
 export function csv(head, rows) {
   const cell = (value) => {
     const text = typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value ?? "");
@@ -38,7 +38,7 @@ export function csv(head, rows) {
 function usage(place, by, days) {
   const since = days ? new Date(now() - Number(days) * 86_400_000).toISOString() : null;
   return panel(place, (signal) => get("/v1/usage", { by, since }, signal), (report) => {
-    const hours = (each, key) => each.owned[key] + each.rented[key];
+    const hours = (it, key) => it.owned[key] + it.rented[key];
     const most = Math.max(...report.rows.map((row) => hours(row, "cpu")), 1e-9);
     const save = () => download(`usage-${by.replace(",", "-")}.csv`, csv(
       [...report.by, "jobs", "owned_cpu_hours", "owned_gpu_hours", "owned_memory_gib_hours", "rented_cpu_hours", "rented_gpu_hours", "rented_memory_gib_hours", "unused_cpu_hours", "unused_memory_gib_hours", `cost_${report.currency.toLowerCase()}`],
@@ -57,8 +57,7 @@ function usage(place, by, days) {
       ["CPU unused", (row) => percent(row.measured.cpu ? row.unused.cpu / row.measured.cpu : null), "num less"],
       [`Cost (${report.currency})`, (row) => money(row.cost, false), "num"],
     ];
-    const total = report.total;
-    const foot = columns.map(([title], index) => (index === 0 ? "Total" : title.startsWith("Jobs") ? count(total.jobs) : title === "CPU h, owned" ? hour(total.owned.cpu) : title === "CPU h, rented" ? hour(total.rented.cpu) : title === "GPU h" ? hour(hours(total, "gpu")) : title === "GiB h" ? hour(hours(total, "memory")) : title === "CPU unused" ? percent(total.measured.cpu ? total.unused.cpu / total.measured.cpu : null) : title.startsWith("Cost") ? money(total.cost, false) : ""));
+    const foot = columns.map(([title, cell], index) => (index === 0 ? "Total" : index < report.by.length || !title ? "" : cell(report.total)));
     return [heading("Usage", h("span.keys", h("span.key", { style: { "--c": "var(--running)" } }, "owned"), h("span.key", { style: { "--c": "var(--waiting)" } }, "rented")), h("span.actions", h("button.small", { onclick: save, disabled: !report.rows.length, "data-key": "csv" }, "Download CSV"))),
       report.rows.length ? table("Usage", columns, report.rows, { foot: report.rows.length > 1 ? foot : null, key: (row) => report.by.map((key) => row.key[key]).join(" ") }) : empty("Nothing was used in this time", "Choose a longer time, or submit a job.")];
   }, { every: 20_000, tag: "section", label: "Usage" });

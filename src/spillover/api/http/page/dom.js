@@ -2,7 +2,6 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 // Control characters but tab and newline, and marks that change the direction of a text for what follows.
-// eslint-disable-next-line no-control-regex
 const ODD = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g;
 
 /** Show odd characters as pictures, so that no text can hide or reorder what is around it. */
@@ -66,27 +65,14 @@ export function put(node, ...children) {
 /** A text of somebody else, such as a name, isolated so that its direction changes nothing around it. */
 export const said = (text) => h("bdi", text ?? "");
 
-/** A text that only screen readers get. */
-export const unseen = (text) => h("span.unseen", text);
+/** A second, smaller line. */
+export const sub = (...children) => h("span.sub", children);
 
-const ICONS = {
-  overview: "M3 13h6V3H3zm0 8h6v-6H3zm8 0h10V11H11zm0-18v6h10V3z",
-  jobs: "M4 5h2v2H4zm4 0h12v2H8zM4 11h2v2H4zm4 0h12v2H8zM4 17h2v2H4zm4 0h12v2H8z",
-  submit: "M11 4h2v7h7v2h-7v7h-2v-7H4v-2h7z",
-  clusters: "M3 4h18v6H3zm0 10h18v6H3zm3-8v2h2V6zm0 10v2h2v-2z",
-  reservations: "M7 2h2v2h6V2h2v2h4v17H3V4h4zM5 9v10h14V9zm2 2h5v3H7z",
-  costs: "M4 20V10h3v10zm6.5 0V4h3v16zM17 20v-7h3v7z",
-  policy: "M3 6h9v2H3zm13 0h5v2h-5zm-3-2h2v6h-2zM3 16h4v2H3zm8 0h10v2H11zm-3-2h2v6H8z",
-  account: "M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8zm-8 8c0-4 4-6 8-6s8 2 8 6z",
-  search: "M10 3a7 7 0 0 1 5.5 11.3l5 5-1.4 1.4-5-5A7 7 0 1 1 10 3zm0 2a5 5 0 1 0 0 10 5 5 0 0 0 0-10z",
-  menu: "M3 5h18v2H3zm0 6h18v2H3zm0 6h18v2H3z",
-  theme: "M12 2a10 10 0 1 0 0 20 10 10 0 0 0 0-20zm0 2a8 8 0 0 1 0 16z",
-  down: "M11 3h2v10l4-4 1.4 1.4L12 17l-6.4-6.6L7 9l4 4zM4 19h16v2H4z",
-};
+/** The address of the page of a job. */
+export const pageOf = (id) => `/jobs/${encodeURIComponent(id)}`;
 
 /** One of our icons; it says nothing to screen readers. */
-export const icon = (name) =>
-  svg("svg", { viewBox: "0 0 24 24", fill: "currentColor", "fill-rule": "evenodd", "aria-hidden": "true" }, svg("path", { d: ICONS[name] }));
+export const icon = (name) => svg("svg", { fill: "currentColor", "aria-hidden": "true" }, svg("use", { href: `/assets/icons.svg#${name}` }));
 
 // --- amounts
 
@@ -168,9 +154,9 @@ export function when(iso, otherwise = "–") {
 
 /** Bring the relative times of the page up to date. */
 export function tick() {
-  for (const each of document.querySelectorAll("time[data-relative]")) {
-    const text = relative(Date.parse(each.dateTime));
-    if (each.textContent !== text) each.textContent = text;
+  for (const it of document.querySelectorAll("time[data-relative]")) {
+    const text = relative(Date.parse(it.dateTime));
+    if (it.textContent !== text) it.textContent = text;
   }
 }
 
@@ -207,6 +193,9 @@ export function resources(of) {
 
 // --- frequent parts
 
+/** How long a job ran, or since when it runs. */
+export const ran = (job) => (job.started_at && job.finished_at ? span((Date.parse(job.finished_at) - Date.parse(job.started_at)) / 1000) : when(job.started_at));
+
 /** What to say where nothing is, and what to do next. */
 export const empty = (title, ...more) => h("div.empty", h("strong", title), more);
 
@@ -215,11 +204,12 @@ export const empty = (title, ...more) => h("div.empty", h("strong", title), more
  * @param {Array<[string | Node, (row: any) => any, string?]>} columns
  */
 export function table(caption, columns, rows, { foot = null, key = null } = {}) {
-  const line = (kind, each) => columns.map(([title, , style]) => h(`${kind}${style ? `.${style.split(" ").join(".")}` : ""}`, { scope: kind === "th" ? "col" : null }, each(title)));
+  const cell = (tag, style, content) => h(tag, { class: style, scope: tag === "th" ? "col" : null }, content);
   return h("div.table", { tabindex: "0", role: "region", "aria-label": caption },
-    h("table", h("caption.unseen", caption), h("thead", h("tr", line("th", (title) => title))),
-      h("tbody", rows.map((row) => h("tr", { "data-row": key ? key(row) : null }, columns.map(([, cell, style]) => h(`td${style ? `.${style.split(" ").join(".")}` : ""}`, {}, cell(row)))))),
-      foot && h("tfoot", h("tr", foot.map((each, index) => h(`td${columns[index][2] ? `.${columns[index][2].split(" ").join(".")}` : ""}`, {}, each))))));
+    h("table", h("caption.unseen", caption),
+      h("thead", h("tr", columns.map(([title, , style]) => cell("th", style, title)))),
+      h("tbody", rows.map((row) => h("tr", { "data-row": key && key(row) }, columns.map(([, content, style]) => cell("td", style, content(row)))))),
+      foot && h("tfoot", h("tr", foot.map((content, index) => cell("td", columns[index][2], content))))));
 }
 
 /** The heading of a card, with what stands beside it. */

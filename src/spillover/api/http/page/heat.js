@@ -67,7 +67,7 @@ export function heat(place, cluster) {
     return tile;
   };
   function all() {
-    const machines = [...live.machines.values()].filter((each) => each.cluster === cluster).sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
+    const machines = [...live.machines.values()].filter((it) => it.cluster === cluster).sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
     const big = machines.length <= 24;
     const focused = box.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     box.className = `heat ${!machines.length ? "" : big ? "big" : machines.length <= 120 ? "mid" : ""}`.trim();
@@ -83,9 +83,9 @@ export function heat(place, cluster) {
     if (focused) [...tiles.values()].find((tile) => tile.getAttribute("href") === focused)?.focus();
   }
   on("machines", place.signal, (news) => {
-    const own = (news.machines || []).filter((each) => each.cluster === cluster);
-    const gone = (news.gone || []).some((each) => each.startsWith(`${cluster}/`));
-    if (news.full || gone || own.some((each) => !tiles.has(each.name))) { all(); return; }
+    const own = (news.machines || []).filter((it) => it.cluster === cluster);
+    const gone = (news.gone || []).some((it) => it.startsWith(`${cluster}/`));
+    if (news.full || gone || own.some((it) => !tiles.has(it.name))) { all(); return; }
     for (const machine of own) {
       const tile = tiles.get(machine.name);
       tile.machine = machine;
@@ -108,7 +108,7 @@ export function heat(place, cluster) {
     const at = list.indexOf(document.activeElement);
     if (at < 0) return;
     const top = list[at].offsetTop;
-    const row = Math.max(1, list.filter((each) => each.offsetTop === top).length);
+    const row = Math.max(1, list.filter((it) => it.offsetTop === top).length);
     const to = { ArrowRight: at + 1, ArrowLeft: at - 1, ArrowDown: at + row, ArrowUp: at - row, Home: 0, End: list.length - 1 }[event.key];
     if (to === undefined || !list[to]) return;
     event.preventDefault();

@@ -1,7 +1,7 @@
 // A job's page: its life as a timeline, why it is where it is, its output, files, cost, and how to run it again.
 
 import { get, lines as readLines, part, patch, post } from "./api.js";
-import { bytes, count, download, empty, ENDED, exact, facts, h, heading, many, money, now, percent, put, resources, said, share, span, stateBar, stateOf, table, when, word } from "./dom.js";
+import { bytes, count, download, empty, ENDED, exact, facts, h, heading, many, money, now, pageOf, percent, put, ran, resources, said, share, span, stateBar, stateOf, table, when, word } from "./dom.js";
 import { attempt, dialog, field, go, jobLink, may, panel, refresh, tabs, mayChange } from "./parts.js";
 import { actions } from "./jobs.js";
 import { gantt } from "./charts.js";
@@ -28,21 +28,21 @@ export function life(job, events) {
     attempts.push(run);
     run = null;
   };
-  const own = events.filter((each) => each.job === job.id);
-  for (const each of own) {
-    const at = Date.parse(each.at);
-    if (each.type === "job_submitted" && each.data.held) wait = { from: at, state: "HELD", why: "is held" };
-    else if (each.type === "job_held") { stopWaiting(at); wait = { from: at, state: "HELD", why: each.text }; }
-    else if (each.type === "job_released") { stopWaiting(at); wait = { from: at, state: "QUEUED", why: "waits" }; }
-    else if (PLACED.has(each.type)) {
+  const own = events.filter((it) => it.job === job.id);
+  for (const it of own) {
+    const at = Date.parse(it.at);
+    if (it.type === "job_submitted" && it.data.held) wait = { from: at, state: "HELD", why: "is held" };
+    else if (it.type === "job_held") { stopWaiting(at); wait = { from: at, state: "HELD", why: it.text }; }
+    else if (it.type === "job_released") { stopWaiting(at); wait = { from: at, state: "QUEUED", why: "waits" }; }
+    else if (PLACED.has(it.type)) {
       stopWaiting(at);
-      run = { from: at, where: [each.data.cluster, each.data.node ?? (each.data.nodes ? `${new Set(each.data.nodes).size} nodes` : "")].filter(Boolean).join("/"), attempt: each.data.attempt ?? attempts.length + 1, started: null, why: each.text };
-    } else if (each.type === "lease_moved" && run) run.where = [each.data.cluster, each.data.node ?? each.data.to].filter(Boolean).join("/") || run.where;
-    else if ((each.type === "job_started" || each.type === "tasks_started") && run) run.started ??= at;
-    else if (each.type === "job_requeued") { stopRunning(at, "CANCELLED", each.text); wait = { from: at, state: "QUEUED", why: each.text }; }
-    else if (each.type === "job_ended") { stopWaiting(at); stopRunning(at, each.data.state, each.text); }
+      run = { from: at, where: [it.data.cluster, it.data.node ?? (it.data.nodes ? `${new Set(it.data.nodes).size} nodes` : "")].filter(Boolean).join("/"), attempt: it.data.attempt ?? attempts.length + 1, started: null, why: it.text };
+    } else if (it.type === "lease_moved" && run) run.where = [it.data.cluster, it.data.node ?? it.data.to].filter(Boolean).join("/") || run.where;
+    else if ((it.type === "job_started" || it.type === "tasks_started") && run) run.started ??= at;
+    else if (it.type === "job_requeued") { stopRunning(at, "CANCELLED", it.text); wait = { from: at, state: "QUEUED", why: it.text }; }
+    else if (it.type === "job_ended") { stopWaiting(at); stopRunning(at, it.data.state, it.text); }
   }
-  if (!own.some((each) => PLACED.has(each.type)) && job.started_at) {
+  if (!own.some((it) => PLACED.has(it.type)) && job.started_at) {
     // The history is gone: what the job itself still knows.
     wait = null;
     waits.push({ from: Date.parse(job.submitted_at), to: Date.parse(job.started_at), state: "QUEUED", why: "waited" });
@@ -58,12 +58,12 @@ export function life(job, events) {
 function timeline(job, events, members) {
   const { waits, attempts } = life(job, events);
   const rows = [];
-  if (waits.length) rows.push({ name: "in the queue", bars: waits.map((each) => ({ from: each.from, to: each.to, colour: COLOURS[each.state], title: each.why })) });
-  for (const each of attempts) {
+  if (waits.length) rows.push({ name: "in the queue", bars: waits.map((it) => ({ from: it.from, to: it.to, colour: COLOURS[it.state], title: it.why })) });
+  for (const it of attempts) {
     const bars = [];
-    if (each.started === null || each.started - each.from > 50) bars.push({ from: each.from, to: each.started ?? each.to, colour: COLOURS.PLACED, title: each.why });
-    if (each.started !== null) bars.push({ from: each.started, to: each.to, colour: COLOURS[each.state ?? "RUNNING"], title: each.text ?? "runs" });
-    rows.push({ name: `${attempts.length > 1 ? `${each.attempt}: ` : ""}${each.where || "attempt"}`, strong: true, bars });
+    if (it.started === null || it.started - it.from > 50) bars.push({ from: it.from, to: it.started ?? it.to, colour: COLOURS.PLACED, title: it.why });
+    if (it.started !== null) bars.push({ from: it.started, to: it.to, colour: COLOURS[it.state ?? "RUNNING"], title: it.text ?? "runs" });
+    rows.push({ name: `${attempts.length > 1 ? `${it.attempt}: ` : ""}${it.where || "attempt"}`, strong: true, bars });
   }
   const tasks = job.tasks.filter((task) => task.started_at);
   for (const task of tasks.slice(0, MOST_ROWS)) {
@@ -76,8 +76,8 @@ function timeline(job, events, members) {
   const ends = rows.flatMap((row) => row.bars.map((bar) => bar.to ?? now()));
   const from = Date.parse(job.submitted_at);
   const to = Math.max(...ends, from + 1000);
-  const states = new Set([...waits.map((each) => each.state), ...attempts.flatMap((each) => [each.started === null ? "PLACED" : each.state ?? "RUNNING"]), ...tasks.map((task) => task.state), ...ran.map((member) => member.state)]);
-  const summary = [...waits.map((each) => `${each.state === "HELD" ? "held" : "waited"} ${span(((each.to ?? now()) - each.from) / 1000)}`), ...attempts.map((each) => `attempt ${each.attempt} on ${each.where}: ${each.state ? word(each.state) : "runs"} after ${span(((each.to ?? now()) - (each.started ?? each.from)) / 1000)}`)].join("; ");
+  const states = new Set([...waits.map((it) => it.state), ...attempts.flatMap((it) => [it.started === null ? "PLACED" : it.state ?? "RUNNING"]), ...tasks.map((task) => task.state), ...ran.map((member) => member.state)]);
+  const summary = [...waits.map((it) => `${it.state === "HELD" ? "held" : "waited"} ${span(((it.to ?? now()) - it.from) / 1000)}`), ...attempts.map((it) => `attempt ${it.attempt} on ${it.where}: ${it.state ? word(it.state) : "runs"} after ${span(((it.to ?? now()) - (it.started ?? it.from)) / 1000)}`)].join("; ");
   return h("section.card", {},
     heading("Life", h("span.keys.push", [...states].map((state) => h(`span.key.${state}`, word(state))))),
     gantt(`Timeline: ${summary}`, rows, from, to, { names: 170 }),
@@ -142,7 +142,7 @@ async function readMembers(job, signal, most) {
   let cursor = null;
   for (let pages = 0; pages < 20 && found.length < most; pages += 1) {
     const page = await get("/v1/jobs", { members: true, name: job.name, project: job.project, limit: 1000, cursor }, signal);
-    found.push(...page.jobs.filter((each) => each.id.startsWith(`${job.id}.`)));
+    found.push(...page.jobs.filter((it) => it.id.startsWith(`${job.id}.`)));
     cursor = page.next;
     if (!cursor) break;
   }
@@ -153,24 +153,24 @@ function memberTable(place, job) {
   return panel(place, (signal) => readMembers(job, signal, 1000), (members) => h("section.card", {},
     heading("Members", h("span.hint.push", `${many(job.array.size, "member")}; those that were placed are listed${members.length === 1000 ? ", the last 1,000" : ""}`)),
     members.length ? table("Members", [
-      ["Member", (each) => jobLink(each, each.id.slice(each.id.indexOf(".") + 1))],
-      ["State", (each) => stateOf(each.state)],
-      ["Where", (each) => said([each.cluster, each.node].filter(Boolean).join("/") || "–")],
-      ["Started", (each) => when(each.started_at)],
-      ["Ran", (each) => (each.started_at && each.finished_at ? span((Date.parse(each.finished_at) - Date.parse(each.started_at)) / 1000) : "–"), "num"],
-      ["Exit", (each) => each.exit_code ?? "–", "num"],
-      ["Why", (each) => said(each.reason?.message), "reason less"],
-    ], members, { key: (each) => each.id }) : empty("No member has started yet")), { follow: (name, detail) => name === "jobs" && (detail.more || detail.jobs.some((id) => id.startsWith(`${job.id}.`))), least: 3000, label: "Members" });
+      ["Member", (it) => jobLink(it, it.id.slice(it.id.indexOf(".") + 1))],
+      ["State", (it) => stateOf(it.state)],
+      ["Where", (it) => said([it.cluster, it.node].filter(Boolean).join("/") || "–")],
+      ["Started", (it) => when(it.started_at)],
+      ["Ran", (it) => ran(it), "num"],
+      ["Exit", (it) => it.exit_code ?? "–", "num"],
+      ["Why", (it) => said(it.reason?.message), "reason less"],
+    ], members, { key: (it) => it.id }) : empty("No member has started yet")), { follow: (name, detail) => name === "jobs" && (detail.more || detail.jobs.some((id) => id.startsWith(`${job.id}.`))), least: 3000, label: "Members" });
 }
 
 function files(place, job) {
   return panel(place, (signal) => get(`/v1/jobs/${part(job.id)}/files`, {}, signal), (found) => h("section.card", {},
     heading("Files", found.attempt ? h("span.hint.push", `of attempt ${found.attempt}`) : null),
     found.files.length ? table("Output files", [
-      ["File", (each) => said(each.path), "wrap"],
-      ["Size", (each) => bytes(each.size), "num"],
-      ["", (each) => h("a.button.small", { href: `/v1/blobs/${each.digest}`, download: each.path.split("/").at(-1) }, "Download"), "num"],
-    ], found.files, { key: (each) => each.path }) : empty("No output files", ["A job returns the files that its ", h("code", "outputs"), " name."])), { follow: (name, detail) => name === "jobs" && detail.jobs.includes(job.id), label: "Files" });
+      ["File", (it) => said(it.path), "wrap"],
+      ["Size", (it) => bytes(it.size), "num"],
+      ["", (it) => h("a.button.small", { href: `/v1/blobs/${it.digest}`, download: it.path.split("/").at(-1) }, "Download"), "num"],
+    ], found.files, { key: (it) => it.path }) : empty("No output files", ["A job returns the files that its ", h("code", "outputs"), " name."])), { follow: (name, detail) => name === "jobs" && detail.jobs.includes(job.id), label: "Files" });
 }
 
 function spec(place, job) {
@@ -187,10 +187,10 @@ function history(place, job) {
   return panel(place, (signal) => readLines("/v1/events", { job: job.id }, signal), (events) => h("section.card", {},
     heading("History", h("span.hint.push", many(events.length, "event"))),
     events.length ? table("History", [
-      ["When", (each) => h("time", { datetime: each.at, title: each.at }, exact(each.at)), "nowrap"],
-      ["What", (each) => [job.array && each.job && each.job !== job.id ? [h("code", each.job.slice(job.id.length)), " "] : "", said(each.text)], "wrap"],
-      ["Who", (each) => said(each.user ?? ""), "less"],
-    ], events, { key: (each) => String(each.revision) }) : empty("Its history is no longer stored")), { follow: (name, detail) => name === "jobs" && (detail.more || detail.jobs.includes(job.id)), label: "History" });
+      ["When", (it) => h("time", { datetime: it.at, title: it.at }, exact(it.at)), "nowrap"],
+      ["What", (it) => [job.array && it.job && it.job !== job.id ? [h("code", it.job.slice(job.id.length)), " "] : "", said(it.text)], "wrap"],
+      ["Who", (it) => said(it.user ?? ""), "less"],
+    ], events, { key: (it) => String(it.revision) }) : empty("Its history is no longer stored")), { follow: (name, detail) => name === "jobs" && (detail.more || detail.jobs.includes(job.id)), label: "History" });
 }
 
 async function runAgain(job) {
@@ -198,7 +198,7 @@ async function runAgain(job) {
   const someFailed = job.array && ((job.array.counts.FAILED ?? 0) + (job.array.counts.TIMED_OUT ?? 0) > 0);
   const answer = await dialog(`Run ${job.name} again?`, h("div.stack", h("p", "This submits a new job with the same spec."), someFailed ? h("label.check", failed, "only members that failed") : null), "Run again",
     () => post("/v1/rerun", { jobs: [job.id], failed: Boolean(someFailed && failed.checked) }));
-  if (answer) go(`/jobs/${part(answer.jobs[0])}`);
+  if (answer) go(pageOf(answer.jobs[0]));
 }
 
 async function change(place, job) {
@@ -232,14 +232,14 @@ export function jobPage(place) {
       h("div.actions", own ? actions([job], again) : null, own && !ENDED.has(job.state) && !job.array ? h("button.small", { "data-key": "change", onclick: async () => { await change(place, job); again(); } }, "Change") : null,
         may(place.me, "submit") ? h("button.small", { "data-key": "again", onclick: () => runAgain(job) }, "Run again") : null)),
     job.array ? h("p", { style: { "margin-bottom": "1rem", "max-width": "40rem" } }, stateBar(job.array.counts), h("span.hint", `${count(job.array.counts.SUCCEEDED ?? 0)} of ${many(job.array.size, "member")} succeeded${job.array.counts.FAILED ? `, ${count(job.array.counts.FAILED)} failed` : ""}`)) : null,
-    job.set_aside.length ? h("div.note.warn", job.set_aside.map((each) => h("p", said(`${each.work} failed: ${each.reason}`), "; tried again ", when(each.next_try)))) : null);
+    job.set_aside.length ? h("div.note.warn", job.set_aside.map((it) => h("p", said(`${it.work} failed: ${it.reason}`), "; tried again ", when(it.next_try)))) : null);
     // The tabs stay when the job changes, so that a log goes on and a form keeps what was typed.
     if (made?.state !== kindOf(job)) {
       made = { state: kindOf(job) };
       put(body, contents(place, job));
     }
     return [head, body];
-  }, { follow: (name, detail) => name === "jobs" && (detail.more || detail.jobs.some((each) => each === id || each.startsWith(`${id}.`) || id.startsWith(each))), least: 1500, label: "Job" });
+  }, { follow: (name, detail) => name === "jobs" && (detail.more || detail.jobs.some((it) => it === id || it.startsWith(`${id}.`) || id.startsWith(it))), least: 1500, label: "Job" });
   return holder;
 }
 
@@ -247,7 +247,7 @@ export function jobPage(place) {
 const kindOf = (job) => (ENDED.has(job.state) ? "ended" : job.state === "QUEUED" || job.state === "HELD" ? "waits" : "runs");
 
 function contents(place, job) {
-  const followed = (name, detail) => name === "jobs" && (detail.more || detail.jobs.some((each) => each === job.id || each.startsWith(`${job.id}.`)));
+  const followed = (name, detail) => name === "jobs" && (detail.more || detail.jobs.some((it) => it === job.id || it.startsWith(`${job.id}.`)));
   const within = (signal) => ({ ...place, signal });
   const main = (signal) => {
     const here = within(signal);
@@ -257,7 +257,7 @@ function contents(place, job) {
         readLines("/v1/events", { job: job.id, cycles: "false" }, one),
         job.array ? readMembers(job, one, 200) : [],
       ]);
-      return { latest, events: events.filter((each) => each.job === job.id), members };
+      return { latest, events: events.filter((it) => it.job === job.id), members };
     };
     const parts = panel(here, read, ({ latest, events, members }) => h("div.page", {},
       timeline(latest, events, members),

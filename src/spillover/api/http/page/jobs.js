@@ -1,7 +1,7 @@
 // The list of jobs. Its filters are in the address, and it has one page of jobs at a time, so a million jobs cost no more than a hundred.
 
 import { get, post } from "./api.js";
-import { STATES, count, empty, h, many, money, resources, said, span, stateBar, stateOf, table, when, word, now, ENDED } from "./dom.js";
+import { count, empty, ENDED, h, many, money, now, ran, resources, said, stateBar, stateOf, STATES, sub, table, when, word } from "./dom.js";
 import { attempt, choice, dialog, field, go, jobLink, may, mayChange, panel, refresh } from "./parts.js";
 
 const FILTERS = ["state", "project", "user", "queue", "name", "since"];
@@ -18,13 +18,6 @@ const ACTS = {
 function since(text) {
   const found = /^(\d+)([hd])$/.exec(text);
   return found ? new Date(now() - Number(found[1]) * UNITS[found[2]]).toISOString() : text;
-}
-
-/** What a job shows of its time: how long it ran, or since when it waits. */
-export function timeOf(job) {
-  if (job.started_at && job.finished_at) return span((Date.parse(job.finished_at) - Date.parse(job.started_at)) / 1000);
-  if (job.started_at) return when(job.started_at);
-  return job.finished_at ? "–" : when(job.submitted_at);
 }
 
 /** Ask, and act on jobs. Says how many it concerns before it does anything. */
@@ -48,7 +41,7 @@ export async function act(name, jobs) {
 
 /** Buttons for what one can do with some jobs now. */
 export function actions(jobs, then) {
-  return Object.entries(ACTS).filter(([, [, , states]]) => jobs.some((job) => states.includes(job.state) || (job.array && states.some((each) => job.array.counts[each]))))
+  return Object.entries(ACTS).filter(([, [, , states]]) => jobs.some((job) => states.includes(job.state) || (job.array && states.some((it) => job.array.counts[it]))))
     .map(([name, [title]]) => h(`button.small${name === "cancel" ? ".danger" : ""}`, { "data-key": `act-${name}`, onclick: async () => { if (await act(name, jobs)) then(); } }, title));
 }
 
@@ -72,7 +65,7 @@ export function jobsPage(place) {
     input.addEventListener("change", () => set(name, input.value.trim()));
     return field(label, input);
   };
-  const states = choice([["", "any"], ["HELD,QUEUED,PLACED,RUNNING", "not ended"], ...STATES.map((each) => [each, word(each)]), ["FAILED,TIMED_OUT", "failed or timed out"]], asked.state, { name: "state", onchange: () => set("state", states.value) });
+  const states = choice([["", "any"], ["HELD,QUEUED,PLACED,RUNNING", "not ended"], ...STATES.map((it) => [it, word(it)]), ["FAILED,TIMED_OUT", "failed or timed out"]], asked.state, { name: "state", onchange: () => set("state", states.value) });
   const times = choice(SINCE.some(([key]) => key === asked.since) ? SINCE : [...SINCE, [asked.since, `since ${asked.since}`]], asked.since, { name: "since", onchange: () => set("since", times.value) });
   if (states.selectedIndex < 0) { states.append(h("option", { value: asked.state }, asked.state)); states.value = asked.state; }
 
@@ -106,12 +99,12 @@ export function jobsPage(place) {
     } });
     const columns = [
       ["Job", (job) => [jobLink(job), h("span.sub.mono", job.id)]],
-      ["State", (job) => (job.array ? [stateOf(job.state), h("span.sub", stateBar(job.array.counts), `${count(job.array.counts.SUCCEEDED ?? 0)} of ${many(job.array.size, "member")}`)] : stateOf(job.state))],
-      ["Project", (job) => [h("a", { href: search({ project: job.project, cursor: "" }) }, said(job.project)), h("span.sub", said(job.user))], "less"],
-      ["Where", (job) => (job.cluster ? [said(job.cluster), job.node ? h("span.sub", said(job.node), job.nodes > 1 ? ` and ${job.nodes - 1} more` : "") : ""] : h("span.muted", "–")), "less"],
+      ["State", (job) => (job.array ? [stateOf(job.state), sub(stateBar(job.array.counts), `${count(job.array.counts.SUCCEEDED ?? 0)} of ${many(job.array.size, "member")}`)] : stateOf(job.state))],
+      ["Project", (job) => [h("a", { href: search({ project: job.project, cursor: "" }) }, said(job.project)), sub(said(job.user))], "less"],
+      ["Where", (job) => (job.cluster ? [said(job.cluster), job.node ? sub(said(job.node), job.nodes > 1 ? ` and ${job.nodes - 1} more` : "") : ""] : h("span.muted", "–")), "less"],
       ["Asks for", (job) => h("span.small", resources(job.resources)), "less"],
       ["Submitted", (job) => when(job.submitted_at), "nowrap"],
-      ["Ran", (job) => (job.started_at ? timeOf(job) : "–"), "num less"],
+      ["Ran", (job) => ran(job), "num less"],
       ["Cost", (job) => (job.cost ? money(job.cost, false) : "–"), "num less"],
       ["Why", (job) => said(job.reason?.message ?? (job.placed_because && !ENDED.has(job.state) ? job.placed_because.message : "")), "reason less"],
     ];

@@ -45,7 +45,7 @@ export function restyle(style, codes) {
   return next;
 }
 
-const rgb = (parts) => `rgb(${[0, 1, 2].map((each) => Math.min(255, parts[each] || 0)).join(" ")})`;
+const rgb = (parts) => `rgb(${[0, 1, 2].map((it) => Math.min(255, parts[it] || 0)).join(" ")})`;
 
 /** A colour of the 256: the first 16 are those of the theme. */
 function palette(index) {
@@ -92,7 +92,6 @@ export class Terminal {
   take(text, done) {
     let input = this.rest + text;
     this.rest = "";
-    // eslint-disable-next-line no-control-regex
     const special = /[\n\r\u001b]/g;
     let from = 0;
     for (let found = special.exec(input); found; found = special.exec(input)) {
@@ -123,7 +122,6 @@ export class Terminal {
     const kind = input[at + 1];
     if (kind === undefined) return 0;
     if (kind === "[") {
-      // eslint-disable-next-line no-control-regex
       const found = /[\u0040-\u007e]|[^\u0020-\u003f]/g;
       found.lastIndex = at + 2;
       const end = found.exec(input);
@@ -136,7 +134,6 @@ export class Terminal {
     }
     if ("]PX^_".includes(kind)) {
       // A title, a link and the like: up to BEL or ST.
-      // eslint-disable-next-line no-control-regex
       const found = /\u0007|\u001b\\|\n/g;
       found.lastIndex = at + 2;
       const end = found.exec(input);
@@ -193,7 +190,7 @@ export function output(signal, job) {
   };
   const trim = () => {
     while (screen.childElementCount > MOST_LINES) { screen.firstChild.remove(); left += 1; }
-    if (hits.length && !hits[0].isConnected) hits = hits.filter((each) => each.isConnected);
+    if (hits.length && !hits[0].isConnected) hits = hits.filter((it) => it.isConnected);
   };
   function find(step = 0) {
     if (step === 0) {
@@ -272,8 +269,7 @@ export function output(signal, job) {
       } catch (error) {
         if (one.aborted) return;
         if (error instanceof Refusal && error.status !== 503) {
-          if (error.status === 409 || error.status === 404) put(status, error.message);
-          else put(status, problem(error));
+          put(status, problem(error));
           return;
         }
         // The connection is gone, or the agent is: go on from where we are.

@@ -1,17 +1,17 @@
 // What the scheduler does now: machines, queue, money, and the last hours.
 
 import { get, live, on } from "./api.js";
-import { amount, bytes, count, currencyName, empty, h, heading, many, money, now, put, said, share, span, stateBar, table, when } from "./dom.js";
+import { amount, bytes, count, currencyName, empty, h, heading, many, money, now, put, said, share, span, stateBar, sub, table, when } from "./dom.js";
 import { jobLink, may, panel, refresh as refreshOf, segments } from "./parts.js";
 import { lines } from "./charts.js";
 import { heat, heatKeys } from "./heat.js";
 import { budgetBars } from "./costs.js";
 
-const figure = (label, value, sub, href = null) => h(`${href ? "a" : "div"}.figure`, { href }, h("span.label", label), h("span.value", value), h("span.sub", sub));
+const figure = (label, value, more, href = null) => h(`${href ? "a" : "div"}.figure`, { href }, h("span.label", label), h("span.value", value), sub(more));
 
 function figures(of) {
   const { jobs, clusters } = of;
-  const sum = (role, key) => clusters.filter((each) => each.role === role).reduce((total, each) => total + each[key].cpu, 0);
+  const sum = (role, key) => clusters.filter((it) => it.role === role).reduce((total, it) => total + it[key].cpu, 0);
   const machines = of.pools.reduce((total, pool) => total + Object.values(pool.machines).reduce((a, b) => a + b, 0), 0);
   return h("div.figures", {},
     figure("Running", count(jobs.running + jobs.placed), `${count(of.ended_a_minute)} ended in the last minute`, "/jobs?state=PLACED,RUNNING"),
@@ -22,14 +22,14 @@ function figures(of) {
 }
 
 function queue(of) {
-  const counts = (each) => ({ HELD: each.held, QUEUED: each.queued, PLACED: each.placed, RUNNING: each.running });
+  const counts = (it) => ({ HELD: it.held, QUEUED: it.queued, PLACED: it.placed, RUNNING: it.running });
   return h("section.card", heading("Jobs by project", h("span.keys.push", ["HELD", "QUEUED", "PLACED", "RUNNING"].map((state) => h(`span.key.${state}`, state.toLowerCase())))),
     of.projects.length ? table("Jobs by project", [
-      ["Project", (each) => h("a.name", { href: `/jobs?project=${encodeURIComponent(each.project)}&state=HELD,QUEUED,PLACED,RUNNING` }, said(each.project))],
-      ["", (each) => stateBar(counts(each))],
-      ["Waiting", (each) => count(each.queued + each.held), "num"],
-      ["Running", (each) => count(each.running + each.placed), "num"],
-    ], of.projects.slice(0, 12), { key: (each) => each.project }) : empty("Nothing waits and nothing runs", h("a", { href: "/submit" }, "Submit a job")),
+      ["Project", (it) => h("a.name", { href: `/jobs?project=${encodeURIComponent(it.project)}&state=HELD,QUEUED,PLACED,RUNNING` }, said(it.project))],
+      ["", (it) => stateBar(counts(it))],
+      ["Waiting", (it) => count(it.queued + it.held), "num"],
+      ["Running", (it) => count(it.running + it.placed), "num"],
+    ], of.projects.slice(0, 12), { key: (it) => it.project }) : empty("Nothing waits and nothing runs", h("a", { href: "/submit" }, "Submit a job")),
     of.projects_in_all > 12 ? h("p.hint", { style: { "margin-top": "1.2rem" } }, `and ${many(of.projects_in_all - 12, "other project")}`) : null);
 }
 
@@ -38,9 +38,9 @@ function clusterCard(place, name) {
   const meters = h("div.meter", { style: { "margin-bottom": ".8rem" } });
   const why = h("div");
   const update = () => {
-    const of = live.overview?.clusters.find((each) => each.name === name);
+    const of = live.overview?.clusters.find((it) => it.name === name);
     if (!of) return;
-    const pool = live.overview.pools.find((each) => each.cluster === name);
+    const pool = live.overview.pools.find((it) => it.cluster === name);
     const rented = pool ? Object.entries(pool.machines).map(([state, many]) => `${many} ${state}`).join(", ") : "";
     put(head, h("h2", h("a", { href: `/clusters#${encodeURIComponent(name)}` }, said(name))), h(`span.tag.${of.role}`, of.role), of.state !== "READY" && of.state !== "EMPTY" ? h("span.tag.warn", of.state.toLowerCase()) : null, pool?.paused ? h("span.tag.warn", "paused") : null,
       h("span.hint.push", many(of.machines, "machine"), rented ? ` (${rented})` : "", pool && pool.hour > 0 ? `, ${money(pool.hour)} an hour` : ""));
@@ -58,10 +58,10 @@ const HOURS = [["1", "1 h"], ["6", "6 h"], ["24", "24 h"], ["168", "7 d"]];
 let hours = "1";
 function lastHours(place) {
   const since = () => new Date(now() - Number(hours) * 3_600_000).toISOString();
-  const add = (clusters, key, role) => clusters.filter((each) => each.role === role).map((each) => each[key]).reduce((sum, each) => (sum ? sum.map((value, index) => (value === null && each[index] === null ? null : (value ?? 0) + (each[index] ?? 0))) : each), null);
+  const add = (clusters, key, role) => clusters.filter((it) => it.role === role).map((it) => it[key]).reduce((sum, it) => (sum ? sum.map((value, index) => (value === null && it[index] === null ? null : (value ?? 0) + (it[index] ?? 0))) : it), null);
   const draw = (series) => {
     if (series.at.length < 2) return empty("No history yet", "Lines appear after the first minutes.");
-    const times = series.at.map((each) => Date.parse(each));
+    const times = series.at.map((it) => Date.parse(it));
     const whole = (value) => (value >= 10_000 ? `${Math.round(value / 1000)}k` : amount(value));
     const figureOf = (title, keys, made) => h("figure", h("figcaption", { style: { display: "flex", "flex-wrap": "wrap", gap: ".2rem .8rem", "margin-bottom": ".2rem" } }, h("h3", title), h("span.keys", keys.map(([text, colour]) => h("span.key", { style: { "--c": colour } }, text)))), made);
     const nothing = times.map(() => 0);
@@ -83,7 +83,7 @@ function head(place) {
     heading("Next in the queue", h("a.push.small", { href: "/jobs?state=QUEUED" }, `${many(server.queued, "job")} in all`)),
     aside.length ? h("p.note.warn", { style: { "margin-bottom": ".8rem" } }, `${many(aside.length, "piece")} of work failed unexpectedly and will be tried again: `, said(aside[0].reason)) : null,
     queued.length ? table("Next in the queue", [
-      ["Job", (job) => [jobLink(job), h("span.sub", said(job.project))]],
+      ["Job", (job) => [jobLink(job), sub(said(job.project))]],
       ["Starts", (job) => (job.expected_start?.p50 ? when(job.expected_start.p50) : h("span.muted", "not known")), "nowrap"],
       ["Why it waits", (job) => said(job.reason?.message ?? "it is next"), "reason"],
     ], queued, { key: (job) => job.id }) : empty("Nobody waits", may(place.me, "submit") ? h("a", { href: "/submit" }, "Submit a job") : "")), { follow: ["overview"], least: 3000, label: "Next in the queue" });
@@ -104,10 +104,10 @@ export function overviewPage(place) {
     put(by, queue(of));
     put(warn, of.server.message ? h("p.note.warn", { role: "alert" }, said(of.server.message)) : null, of.server.clock ? h("p.note.warn", said(of.server.clock)) : null);
     put(money1, h("section.card", heading("Budgets", h("a.push.small", { href: "/costs" }, "Costs and usage")), budgetBars(of.budgets)));
-    const next = of.clusters.map((each) => each.name).join("\n");
+    const next = of.clusters.map((it) => it.name).join("\n");
     if (next !== names) {
       names = next;
-      put(maps, of.clusters.length ? of.clusters.map((each) => clusterCard(place, each.name)) : h("section.card", empty("No clusters yet", "Add one to spill.yaml, or with ", h("code", "spill clusters add"), ".")));
+      put(maps, of.clusters.length ? of.clusters.map((it) => clusterCard(place, it.name)) : h("section.card", empty("No clusters yet", "Add one to spill.yaml, or with ", h("code", "spill clusters add"), ".")));
     }
   };
   on("overview", place.signal, update);

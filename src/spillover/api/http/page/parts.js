@@ -1,7 +1,7 @@
 // Parts that pages share: panels that follow the server, problems, dialogs, messages and tabs.
 
 import { Away, Refusal, news, on } from "./api.js";
-import { h, plain, put as fill, said } from "./dom.js";
+import { h, pageOf, plain, put as fill, said } from "./dom.js";
 
 /**
  * Where a page is: its address, who looks, and a signal that ends when it is left.
@@ -29,7 +29,7 @@ export function problem(error, again = null) {
   const several = error instanceof Refusal && error.problems.length > 0;
   return h("div.problem", { role: "alert" },
     h("p", error.message),
-    several && h("ul", error.problems.map((each) => h("li", each.line ? `line ${each.line}: ` : "", each.path ? [h("code", each.path), ": "] : "", each.message))),
+    several && h("ul", error.problems.map((it) => h("li", it.line ? `line ${it.line}: ` : "", it.path ? [h("code", it.path), ": "] : "", it.message))),
     advice && h("p.hint", advice),
     again && h("button.small", { onclick: again }, "Try again"));
 }
@@ -66,7 +66,7 @@ export function panel(place, read, draw, { follow = [], every = 0, tag = "div", 
     const focus = focusOf(box);
     const made = [draw(data)].flat().filter(Boolean);
     // A page may keep its nodes and change them itself: then they stay where they are, with focus and scroll.
-    if (made.length !== box.childNodes.length || made.some((each, index) => each !== box.childNodes[index])) fill(box, made);
+    if (made.length !== box.childNodes.length || made.some((it, index) => it !== box.childNodes[index])) fill(box, made);
     focus();
   };
   const later = (pause) => {
@@ -122,7 +122,7 @@ function focusOf(box) {
   const key = focused.getAttribute("data-key") || focused.getAttribute("href");
   const name = focused.hasAttribute("data-key") ? "data-key" : "href";
   return () => {
-    const found = key && [...box.querySelectorAll(`[${name}]`)].find((each) => each.getAttribute(name) === key);
+    const found = key && [...box.querySelectorAll(`[${name}]`)].find((it) => it.getAttribute(name) === key);
     if (found) /** @type {HTMLElement} */ (found).focus({ preventScroll: true });
   };
 }
@@ -151,7 +151,7 @@ export async function attempt(work, done = null) {
     return answer ?? true;
   } catch (error) {
     if (error.name === "AbortError") return null;
-    const lines = error instanceof Refusal ? error.problems.map((each) => each.message) : [];
+    const lines = error instanceof Refusal ? error.problems.map((it) => it.message) : [];
     toast([error.message, ...lines.filter((line) => !error.message.includes(line)), error.advice || ""].filter(Boolean).join(" "), true);
     return null;
   }
@@ -195,8 +195,8 @@ export const field = (label, control, hint = "") => h("label.field", h("span", l
 
 /** A choice of some words. */
 export function choice(options, value, attributes = {}) {
-  const made = h("select", attributes, options.map((each) => {
-    const [key, text] = Array.isArray(each) ? each : [each, each];
+  const made = h("select", attributes, options.map((it) => {
+    const [key, text] = Array.isArray(it) ? it : [it, it];
     return h("option", { value: key }, text);
   }));
   made.value = value;
@@ -209,7 +209,7 @@ export function segments(label, options, value, choose) {
   for (const [key, text] of options) {
     const button = h("button", { "aria-pressed": String(key === value), "data-key": `segment-${key}` }, text);
     button.addEventListener("click", () => {
-      for (const each of box.children) each.setAttribute("aria-pressed", String(each === button));
+      for (const it of box.children) it.setAttribute("aria-pressed", String(it === button));
       choose(key);
     });
     box.append(button);
@@ -221,9 +221,9 @@ export function segments(label, options, value, choose) {
  * Tabs; the chosen one is in the fragment of the address. Each tab is made when it is first shown, and again when it comes back.
  * @param {Array<[string, string, (signal: AbortSignal) => Node]>} tabs key, title, and what makes its content
  */
-export function tabs(place, label, each) {
+export function tabs(place, label, list) {
   const content = h("div", { role: "tabpanel", tabindex: "0", id: "tab-content" });
-  const buttons = each.map(([key, title]) => h("button", { role: "tab", "data-key": `tab-${key}`, id: `tab-${key}`, "aria-controls": "tab-content" }, title));
+  const buttons = list.map(([key, title]) => h("button", { role: "tab", "data-key": `tab-${key}`, id: `tab-${key}`, "aria-controls": "tab-content" }, title));
   let leave = new AbortController();
   place.signal.addEventListener("abort", () => leave.abort());
   const show = (index, focus = false) => {
@@ -235,22 +235,22 @@ export function tabs(place, label, each) {
     });
     if (focus) buttons[index].focus();
     content.setAttribute("aria-labelledby", buttons[index].id);
-    content.replaceChildren(each[index][2](leave.signal));
-    const fragment = index ? `#${each[index][0]}` : "";
+    content.replaceChildren(list[index][2](leave.signal));
+    const fragment = index ? `#${list[index][0]}` : "";
     history.replaceState(null, "", location.pathname + location.search + fragment);
   };
   buttons.forEach((button, index) => {
     button.addEventListener("click", () => show(index));
     button.addEventListener("keydown", (event) => {
-      const to = { ArrowRight: index + 1, ArrowLeft: index - 1, Home: 0, End: each.length - 1 }[event.key];
+      const to = { ArrowRight: index + 1, ArrowLeft: index - 1, Home: 0, End: list.length - 1 }[event.key];
       if (to === undefined) return;
       event.preventDefault();
-      show((to + each.length) % each.length, true);
+      show((to + list.length) % list.length, true);
     });
   });
-  show(Math.max(0, each.findIndex(([key]) => `#${key}` === place.hash)));
+  show(Math.max(0, list.findIndex(([key]) => `#${key}` === place.hash)));
   return h("div", h("div.tabs", { role: "tablist", "aria-label": label }, buttons), content);
 }
 
 /** A link to a job. */
-export const jobLink = (job, text = null) => h("a.name", { href: `/jobs/${encodeURIComponent(job.id)}` }, said(text ?? job.name ?? job.id));
+export const jobLink = (job, text = null) => h("a.name", { href: pageOf(job.id) }, said(text ?? job.name ?? job.id));

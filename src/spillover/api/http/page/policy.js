@@ -1,7 +1,7 @@
 // The policies in effect, what another point between cost and time would mean for this server's own jobs, and their history.
 
 import { get, patch, post } from "./api.js";
-import { count, currencyName, empty, exact, facts, h, heading, many, money, percent, put, said, span, svg, table, when } from "./dom.js";
+import { count, currencyName, empty, exact, facts, h, heading, many, money, percent, put, said, span, sub, svg, table, when } from "./dom.js";
 import { choice, dialog, field, may, panel, problem, refresh } from "./parts.js";
 import { chart, nice, noTip, tipAt } from "./charts.js";
 
@@ -10,7 +10,7 @@ const SPANS = [["86400", "last day"], ["604800", "last week"], ["2592000", "last
 /** Say what a change would be, and make it after a look. Returns whether it was made. */
 async function change(policy, title) {
   const would = await patch("/v1/policy", { policy, dry_run: true });
-  return dialog(title, would.changes.length ? h("div.stack", h("p", "This changes how all jobs wait and run from now on:"), h("ul.problems", would.changes.map((each) => h("li", h("code", each))))) : h("p", "It changes nothing: these policies are in effect already."),
+  return dialog(title, would.changes.length ? h("div.stack", h("p", "This changes how all jobs wait and run from now on:"), h("ul.problems", would.changes.map((it) => h("li", h("code", it))))) : h("p", "It changes nothing: these policies are in effect already."),
     would.changes.length ? "Set" : "OK", () => (would.changes.length ? patch("/v1/policy", { policy }) : Promise.resolve(false)));
 }
 
@@ -22,25 +22,25 @@ function inEffect(place, of, again) {
       admin && of.differs ? h("span.actions", h("button.small", { "data-key": "reset", onclick: () => change(null, "Return to the policies of spill.yaml?").then(again) }, "Return to spill.yaml")) : null),
     of.differs ? h("p.hint.wrap", "spill.yaml says ", h("code", of.configured), ".") : null,
     table("Policies in effect", [
-      ["Decides", (each) => h("span.name", { wait: "how long a job waits before it is rented", order: "which job is tried first", backfill: "which jobs may pass another", place: "which machine of a cluster", route: "which agent gets a prefetched job" }[each.axis] ?? each.axis)],
-      ["Policy", (each) => [h("code", each.policy), each.installed ? h("span.sub", "from an installed package") : ""]],
-      ["", (each) => (each.disabled || each.error ? [h("span.tag.bad", each.disabled ? "disabled" : "failed"), h("span.sub", said([each.disabled, each.error].filter(Boolean).join(": ")))] : each.failures ? many(each.failures, "failure") : ""), "wrap"],
-    ], of.axes, { key: (each) => each.axis }));
+      ["Decides", (it) => h("span.name", { wait: "how long a job waits before it is rented", order: "which job is tried first", backfill: "which jobs may pass another", place: "which machine of a cluster", route: "which agent gets a prefetched job" }[it.axis] ?? it.axis)],
+      ["Policy", (it) => [h("code", it.policy), it.installed ? sub("from an installed package") : ""]],
+      ["", (it) => (it.disabled || it.error ? [h("span.tag.bad", it.disabled ? "disabled" : "failed"), sub(said([it.disabled, it.error].filter(Boolean).join(": ")))] : it.failures ? many(it.failures, "failure") : ""), "wrap"],
+    ], of.axes, { key: (it) => it.axis }));
 }
 
 /** Cost against completion time: the points that are worth having are joined, the present one is a diamond, the chosen one has a ring. */
 function plot(view, chosen, choose) {
   const all = [...view.points, ...(view.now ? [view.now] : [])];
-  const text = `Cost and mean completion time of ${many(view.points.length, "policy", "policies")}, from ${span(Math.min(...all.map((each) => each.mean_completion_s)))} to ${span(Math.max(...all.map((each) => each.mean_completion_s)))}`;
+  const text = `Cost and mean completion time of ${many(view.points.length, "policy", "policies")}, from ${span(Math.min(...all.map((it) => it.mean_completion_s)))} to ${span(Math.max(...all.map((it) => it.mean_completion_s)))}`;
   return chart(text, (width) => {
     const height = Math.max(220, Math.min(340, width * 0.42));
     const [left, right, top, bottom] = [64, 20, 12, 40];
-    const most = nice(Math.max(...all.map((each) => each.cost), 1e-6));
-    const times = all.map((each) => each.mean_completion_s);
+    const most = nice(Math.max(...all.map((it) => it.cost), 1e-6));
+    const times = all.map((it) => it.mean_completion_s);
     const low = Math.min(...times);
     const spread = Math.max(Math.max(...times) - low, low * 0.02, 1e-3);
-    const x = (each) => left + (each.cost / most) * (width - left - right);
-    const y = (each) => top + (1 - (each.mean_completion_s - low + spread * 0.08) / (spread * 1.16)) * (height - top - bottom);
+    const x = (it) => left + (it.cost / most) * (width - left - right);
+    const y = (it) => top + (1 - (it.mean_completion_s - low + spread * 0.08) / (spread * 1.16)) * (height - top - bottom);
     const made = svg("svg.chart", { viewBox: `0 0 ${width} ${height}`, width, height });
     for (const part of [0, 0.25, 0.5, 0.75, 1]) {
       const px = left + part * (width - left - right);
@@ -51,12 +51,12 @@ function plot(view, chosen, choose) {
       made.append(svg("line.axis", { x1: left, x2: width - right, y1: y(at), y2: y(at) }), svg("text", { x: left - 8, y: y(at) + 4, "text-anchor": "end" }, spread < 60 ? `${at.mean_completion_s.toFixed(1)}s` : span(at.mean_completion_s)));
     }
     made.append(svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, `rent (${currencyName()})`), svg("text", { x: 12, y: (height - bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${(height - bottom) / 2})` }, "mean wait and runtime"));
-    const good = view.points.filter((each) => !each.dominated).sort((a, b) => a.cost - b.cost);
-    made.append(svg("path", { d: good.map((each, index) => `${index ? "L" : "M"}${x(each)} ${y(each)}`).join(""), fill: "none", stroke: "var(--running)", "stroke-width": 2, opacity: 0.6 }));
-    view.points.forEach((each, index) => {
-      const dot = svg("circle", { cx: x(each), cy: y(each), r: index === chosen ? 7 : 5, fill: each.dominated ? "var(--cancelled)" : "var(--running)", stroke: index === chosen ? "var(--ink)" : "var(--surface)", "stroke-width": index === chosen ? 3 : 1.5, style: { cursor: "pointer" } });
+    const good = view.points.filter((it) => !it.dominated).sort((a, b) => a.cost - b.cost);
+    made.append(svg("path", { d: good.map((it, index) => `${index ? "L" : "M"}${x(it)} ${y(it)}`).join(""), fill: "none", stroke: "var(--running)", "stroke-width": 2, opacity: 0.6 }));
+    view.points.forEach((it, index) => {
+      const dot = svg("circle", { cx: x(it), cy: y(it), r: index === chosen ? 7 : 5, fill: it.dominated ? "var(--cancelled)" : "var(--running)", stroke: index === chosen ? "var(--ink)" : "var(--surface)", "stroke-width": index === chosen ? 3 : 1.5, style: { cursor: "pointer" } });
       dot.addEventListener("click", () => choose(index));
-      dot.addEventListener("pointermove", (event) => tipAt(event, h("div", h("b", each.policy), `${money(each.cost)}, ${span(each.mean_completion_s)} until done, ${span(each.mean_wait_s)} waited`)));
+      dot.addEventListener("pointermove", (event) => tipAt(event, h("div", h("b", it.policy), `${money(it.cost)}, ${span(it.mean_completion_s)} until done, ${span(it.mean_wait_s)} waited`)));
       dot.addEventListener("pointerleave", noTip);
       made.append(dot);
     });
@@ -73,7 +73,7 @@ function compared(name, now, then, text) {
   const less = then < now * 0.995;
   const more = then > now * 1.005;
   const by = now > 0 ? Math.abs(then - now) / now : null;
-  return h("div.figure", h("span.label", name), h("span.value", text(then)), h("span.sub", `now ${text(now)}`, less || more ? [", ", h("strong", `${less ? "▼" : "▲"} ${by === null ? "" : percent(by)} ${less ? "less" : "more"}`)] : ", the same"));
+  return h("div.figure", h("span.label", name), h("span.value", text(then)), sub(`now ${text(now)}`, less || more ? [", ", h("strong", `${less ? "▼" : "▲"} ${by === null ? "" : percent(by)} ${less ? "less" : "more"}`)] : ", the same"));
 }
 
 function frontier(place) {
@@ -95,8 +95,8 @@ function frontier(place) {
 
     const points = view.points;
     if (state.computed !== view.computed_at) {
-      const like = points.findIndex((each) => each.policy === view.now?.policy);
-      const near = points.reduce((best, each, index) => (view.now && Math.abs(each.cost - view.now.cost) < Math.abs(points[best].cost - view.now.cost) ? index : best), 0);
+      const like = points.findIndex((it) => it.policy === view.now?.policy);
+      const near = points.reduce((best, it, index) => (view.now && Math.abs(it.cost - view.now.cost) < Math.abs(points[best].cost - view.now.cost) ? index : best), 0);
       Object.assign(state, { computed: view.computed_at, chosen: like >= 0 ? like : near });
     }
     const drawing = h("div");
@@ -114,12 +114,12 @@ function frontier(place) {
         h("div.actions", h("code.wrap", point.policy), point.dominated ? h("span.tag.warn", "another one costs no more and is no slower") : null,
           admin ? h("button.primary", { "data-key": "set", onclick: () => change(point.policy, "Set this policy?").then((made) => made && place.changed()) }, "Set this policy") : null),
         point.projects.length ? table("What it means for projects", [
-          ["Project", (each) => h("span.name", said(each.project))],
-          ["", (each) => h(`span.tag${each.verdict === "loses" ? ".bad" : each.verdict === "wins" ? ".owned" : ""}`, each.verdict)],
-          ["Jobs", (each) => count(each.jobs), "num less"],
-          ["Mean wait", (each) => [span(each.wait_then_s), h("span.sub", `now ${span(each.wait_s)}`)], "num"],
-          [`Rent (${currencyName()})`, (each) => [money(each.cost_then, false), h("span.sub", `now ${money(each.cost, false)}`)], "num"],
-        ], point.projects, { key: (each) => each.project }) : null);
+          ["Project", (it) => h("span.name", said(it.project))],
+          ["", (it) => h(`span.tag${it.verdict === "loses" ? ".bad" : it.verdict === "wins" ? ".owned" : ""}`, it.verdict)],
+          ["Jobs", (it) => count(it.jobs), "num less"],
+          ["Mean wait", (it) => [span(it.wait_then_s), sub(`now ${span(it.wait_s)}`)], "num"],
+          [`Rent (${currencyName()})`, (it) => [money(it.cost_then, false), sub(`now ${money(it.cost, false)}`)], "num"],
+        ], point.projects, { key: (it) => it.project }) : null);
     };
     slider.addEventListener("input", () => show(Number(slider.value)));
     show(Math.min(state.chosen, points.length - 1));
@@ -127,7 +127,7 @@ function frontier(place) {
       h("div", slider, h("div.actions.hint", { style: { "justify-content": "space-between" } }, h("span", "rent at once"), h("span", "wait for owned machines"))), told,
       h("details", { style: { "margin-top": "1.4rem" } }, h("summary", { "data-key": "how" }, "How sure is this?"), h("div.stack.small", { style: { padding: ".6rem 0" } }, facts([
         ["mean wait, simulated and real, differ by", view.wait_error !== null && percent(view.wait_error)], ["cost differs by", view.cost_error !== null && percent(view.cost_error)],
-      ]), view.remarks.map((each) => h("p", said(each))))));
+      ]), view.remarks.map((it) => h("p", said(it))))));
   }, { every: 3000, least: 1000, label: "Cost and time" });
   return box;
 }
@@ -140,10 +140,10 @@ export function policyPage(place) {
   const again = () => { refresh(now); refresh(history); };
   const now = panel(place, (signal) => get("/v1/policy", {}, signal), (of) => inEffect(place, of, again), { every: 10_000, label: "In effect" });
   const history = panel(place, (signal) => get("/v1/policy/history", {}, signal), (found) => h("section.card", heading("History"), found.length ? table("History of the policies", [
-    ["When", (each) => when(each.at), "nowrap"],
-    ["Who", (each) => [said(each.who), h("span.sub", { set: "set", reset: "reset", configured: "spill.yaml", disabled: "after a failure" }[each.how] ?? each.how)]],
-    ["What", (each) => [each.changes.map((line) => h("div", h("code.wrap", line))), each.error ? h("span.sub", said(each.error)) : ""], "wrap"],
-  ], found, { key: (each) => each.at }) : empty("The policies never changed")), { every: 10_000, label: "History" });
+    ["When", (it) => when(it.at), "nowrap"],
+    ["Who", (it) => [said(it.who), sub({ set: "set", reset: "reset", configured: "spill.yaml", disabled: "after a failure" }[it.how] ?? it.how)]],
+    ["What", (it) => [it.changes.map((line) => h("div", h("code.wrap", line))), it.error ? sub(said(it.error)) : ""], "wrap"],
+  ], found, { key: (it) => it.at }) : empty("The policies never changed")), { every: 10_000, label: "History" });
   const byHand = admin ? h("form.card.stack", { onsubmit: async (event) => {
     event.preventDefault();
     put(answer);

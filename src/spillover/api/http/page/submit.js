@@ -1,7 +1,7 @@
 // Submits jobs: a form that writes a job file, and an editor that is checked as one types, with a dry run beside it.
 
 import { get, part, post } from "./api.js";
-import { facts, h, heading, many, money, put, said, span, when } from "./dom.js";
+import { facts, h, heading, many, money, pageOf, put, said, span, when } from "./dom.js";
 import { choice, field, go, may, problem, segments, toast } from "./parts.js";
 import { yaml } from "./yaml.js";
 
@@ -27,26 +27,26 @@ export function fileOf(values) {
   for (const name of ["tasks", "array", "estimate", "walltime", "max_cost"]) if (given(name)) spec[name] = name === "array" ? given(name) : whole(given(name));
   if (given("burst") && given("burst") !== "auto") spec.burst = given("burst");
   // A job with files runs in a folder of its own; another one needs a folder that exists.
-  const outputs = (given("outputs") || "").split(",").map((each) => each.trim()).filter(Boolean);
+  const outputs = (given("outputs") || "").split(",").map((it) => it.trim()).filter(Boolean);
   if (outputs.length) spec.outputs = outputs;
   if (given("workdir")) spec.workdir = given("workdir");
   else if (!outputs.length) spec.workdir = "/tmp";
   return { apiVersion: "spillover/v1", kind: "Job", ...(Object.keys(metadata).length ? { metadata } : {}), spec };
 }
 
-function forecast(each) {
-  const starts = each.node ? ["at once on ", said([each.cluster, each.nodes > 1 ? `${each.nodes} nodes` : each.node].filter(Boolean).join("/"))]
-    : each.expected_start?.p50 ? [when(each.expected_start.p50), each.expected_start.p90 ? h("span.muted", " (in nine of ten cases ", when(each.expected_start.p90), ")") : ""]
-      : each.starts_at ? [when(each.starts_at), each.cluster ? [" on ", said(each.cluster)] : ""] : "not known";
+function forecast(it) {
+  const starts = it.node ? ["at once on ", said([it.cluster, it.nodes > 1 ? `${it.nodes} nodes` : it.node].filter(Boolean).join("/"))]
+    : it.expected_start?.p50 ? [when(it.expected_start.p50), it.expected_start.p90 ? h("span.muted", " (in nine of ten cases ", when(it.expected_start.p90), ")") : ""]
+      : it.starts_at ? [when(it.starts_at), it.cluster ? [" on ", said(it.cluster)] : ""] : "not known";
   return h("div.stack", facts([
-    ["job", said(each.name)],
+    ["job", said(it.name)],
     ["starts", starts],
-    ["because", said(each.reason.message)],
-    ["may be rented", each.spills_at && when(each.spills_at)],
-    ["expected runtime", each.estimate_s !== null && span(each.estimate_s)],
-    ["cost", each.cost !== null && each.node ? money(each.cost) : each.estimated_cost !== null && `${money(each.estimated_cost)} if it is rented`],
-    ["at most", each.cost_at_walltime !== null && money(each.cost_at_walltime)],
-  ]), each.note ? h("p.note.warn", said(each.note)) : null);
+    ["because", said(it.reason.message)],
+    ["may be rented", it.spills_at && when(it.spills_at)],
+    ["expected runtime", it.estimate_s !== null && span(it.estimate_s)],
+    ["cost", it.cost !== null && it.node ? money(it.cost) : it.estimated_cost !== null && `${money(it.estimated_cost)} if it is rented`],
+    ["at most", it.cost_at_walltime !== null && money(it.cost_at_walltime)],
+  ]), it.note ? h("p.note.warn", said(it.note)) : null);
 }
 
 /** @param {import("./parts.js").Place} place */
@@ -77,9 +77,9 @@ export function submitPage(place) {
     editor.setSelectionRange(start, start + (rows[line - 1]?.length ?? 0));
     editor.scrollTop = Math.max(0, (line - 5) * 20);
   };
-  const drawProblems = (found, more) => h("div.problem", h("p", h("strong", many(found.length + more, "problem"))), h("ul.problems", found.map((each) => h("li", each.line
-    ? h("button.plain.small", { onclick: () => toLine(each.line) }, h("span", h("strong", `line ${each.line}: `), each.path ? [h("code", each.path), ": "] : "", said(each.message)))
-    : [each.path ? [h("code", each.path), ": "] : "", said(each.message)]))));
+  const drawProblems = (found, more) => h("div.problem", h("p", h("strong", many(found.length + more, "problem"))), h("ul.problems", found.map((it) => h("li", it.line
+    ? h("button.plain.small", { onclick: () => toLine(it.line) }, h("span", h("strong", `line ${it.line}: `), it.path ? [h("code", it.path), ": "] : "", said(it.message)))
+    : [it.path ? [h("code", it.path), ": "] : "", said(it.message)]))));
 
   async function check() {
     const text = editor.value;
@@ -96,14 +96,14 @@ export function submitPage(place) {
       const found = await post("/v1/check", { text, name: /^#!/.test(text) ? "job.sh" : "job.yaml", forecast: true }, asking.signal);
       if (text !== editor.value) return;
       wrong.clear();
-      for (const each of found.problems) if (each.line) wrong.add(each.line);
+      for (const it of found.problems) if (it.line) wrong.add(it.line);
       drawNumbers();
       checked = found.problems.length ? null : { text, jobs: found.jobs };
       button.disabled = !checked;
       put(button, checked && found.jobs.length > 1 ? `Submit ${found.jobs.length} jobs` : "Submit");
       put(said1, found.problems.length ? drawProblems(found.problems, found.more) : [
         h("p.note.good", "No problems found."),
-        found.warnings.length ? h("div.note.warn", found.warnings.map((each) => h("p", each.line ? `line ${each.line}: ` : "", said(each.message)))) : null,
+        found.warnings.length ? h("div.note.warn", found.warnings.map((it) => h("p", it.line ? `line ${it.line}: ` : "", said(it.message)))) : null,
         found.forecasts?.length ? h("div.stack", h("h3", "Dry run"), found.forecasts.slice(0, 10).map(forecast), found.forecasts.length > 10 ? h("p.hint", `and ${many(found.forecasts.length - 10, "other job")}`) : null) : null]);
     } catch (error) {
       if (error.name === "AbortError" || place.signal.aborted) return;
@@ -128,13 +128,13 @@ export function submitPage(place) {
     if (!checked || checked.text !== editor.value) return;
     button.disabled = true;
     // One key for one text: a submission whose answer got lost can be sent again, and exists once.
-    const key = crypto.randomUUID?.() ?? [...crypto.getRandomValues(new Uint32Array(4))].map((each) => each.toString(36)).join("");
+    const key = crypto.randomUUID?.() ?? [...crypto.getRandomValues(new Uint32Array(4))].map((it) => it.toString(36)).join("");
     const jobs = checked.jobs.map((job, index) => (job.spec?.key ? job : { ...job, spec: { ...job.spec, key: `page-${key}-${index}` } }));
     try {
       const { jobs: ids, warnings = [] } = await post("/v1/jobs", jobs.length === 1 ? jobs[0] : { jobs });
       try { sessionStorage.removeItem(KEPT); } catch { /* nothing was kept */ }
       toast(`Submitted ${many(ids.length, "job")}. ${warnings.join(" ")}`);
-      go(ids.length === 1 ? `/jobs/${part(ids[0])}` : "/jobs");
+      go(ids.length === 1 ? pageOf(ids[0]) : "/jobs");
     } catch (error) {
       put(said1, problem(error));
       button.disabled = false;
@@ -154,7 +154,7 @@ export function submitPage(place) {
   };
   for (const [name, , example] of FIELDS) inputs[name] = h("input", { name, placeholder: example, autocomplete: "off", spellcheck: "false" });
   if (place.me.project) { inputs.project.value = place.me.project; inputs.project.disabled = true; }
-  for (const each of [run, burst, ...Object.values(inputs)]) each.addEventListener("input", formed);
+  for (const it of [run, burst, ...Object.values(inputs)]) it.addEventListener("input", formed);
   const form = h("form.card.stack", { "aria-label": "Form", onsubmit: (event) => { event.preventDefault(); submit(); } }, h("h2", "Form"),
     h("div.fields", h("div.wide", field("What to run", run, "A command line or a script for /bin/sh.")), FIELDS.map(([name, label]) => field(label, inputs[name])), field("Rent machines", burst)));
   const view = h("div.grid.two");

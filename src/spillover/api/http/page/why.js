@@ -1,16 +1,16 @@
 // Says why a job waits, runs where it runs, or ended; and what would change that.
 
 import { get, part, patch, post } from "./api.js";
-import { amount, bytes, facts, h, heading, many, money, put, said, span, table, when } from "./dom.js";
+import { amount, bytes, facts, h, heading, many, money, pageOf, put, said, span, table, when } from "./dom.js";
 import { attempt, dialog, field, mayChange, panel, problem } from "./parts.js";
 
 /** The reasons of each cluster. */
 function verdicts(clusters) {
   if (!clusters.length) return null;
   return table("Why it does not start on each cluster", [
-    ["Cluster", (each) => [h("span.name", said(each.cluster)), " ", h(`span.tag.${each.role}`, each.role)]],
-    ["Why not now", (each) => (each.reason ? [each.reason.never ? [h("span.tag.bad", "never"), " "] : null, said(each.reason.message)] : h("span.tag", "it could start here")), "wrap"],
-  ], clusters, { key: (each) => each.cluster });
+    ["Cluster", (it) => [h("span.name", said(it.cluster)), " ", h(`span.tag.${it.role}`, it.role)]],
+    ["Why not now", (it) => (it.reason ? [it.reason.never ? [h("span.tag.bad", "never"), " "] : null, said(it.reason.message)] : h("span.tag", "it could start here")), "wrap"],
+  ], clusters, { key: (it) => it.cluster });
 }
 
 /** When a waiting job starts, with its range. */
@@ -49,27 +49,27 @@ function sentence(text, job) {
 }
 
 /** Another job; one of a project that the caller may not see has no address. */
-const other = (job) => [job.id ? h("a", { href: `/jobs/${part(job.id)}` }, said(job.name)) : h("span.muted", "a job of another project"), job.id ? h("span.muted", " of ", said(job.user)) : "", job.ends_at ? [", expected to end ", when(job.ends_at)] : ""];
+const other = (job) => [job.id ? h("a", { href: pageOf(job.id) }, said(job.name)) : h("span.muted", "a job of another project"), job.id ? h("span.muted", " of ", said(job.user)) : "", job.ends_at ? [", expected to end ", when(job.ends_at)] : ""];
 
 /** Who is ahead, what has to end, and what would let a waiting job start now; each change was tried by the server on a snapshot. */
 export function changesPanel(place, job) {
   const read = (signal) => get(`/v1/jobs/${part(job.id)}/changes`, {}, signal);
-  const list = (title, jobs, in_all, more) => (jobs.length ? h("div", h("h3", title), h("ul", jobs.map((each) => h("li", other(each)))), in_all > jobs.length || more ? h("p.hint", `and ${amount(in_all - jobs.length)} more${more ? ", or others" : ""}`) : null) : null);
+  const list = (title, jobs, in_all, more) => (jobs.length ? h("div", h("h3", title), h("ul", jobs.map((it) => h("li", other(it)))), in_all > jobs.length || more ? h("p.hint", `and ${amount(in_all - jobs.length)} more${more ? ", or others" : ""}`) : null) : null);
   const draw = (found) => {
     const columns = [
-      ["Change", (each) => said(sentence(each.sentence, job)), "wrap"],
-      ["Where", (each) => said(each.cluster)],
-      ["", (each) => (each.changes && mayChange(place.me, job) ? h("button.small", { "data-key": `change-${each.what}`, onclick: () => apply(job, each) }, "Change it") : null), "num"],
+      ["Change", (it) => said(sentence(it.sentence, job)), "wrap"],
+      ["Where", (it) => said(it.cluster)],
+      ["", (it) => (it.changes && mayChange(place.me, job) ? h("button.small", { "data-key": `change-${it.what}`, onclick: () => apply(job, it) }, "Change it") : null), "num"],
     ];
     return h("section.card.stack", { "aria-label": "What would let it start now" },
       heading("What would let it start now", h("span.hint.push", found.tried ? `the scheduler tried ${many(found.tried, "change")} on a snapshot` : "")),
       h("div.grid.two", list("Ahead of it", found.ahead, found.ahead_in_all, found.more_ahead), list("What ends before it starts", found.ends, 0, false)),
-      found.changes.length ? table("Changes that would let it start now", columns, found.changes, { key: (each) => each.what }) : h("p.muted", found.complete ? "No small change of its own would let it start now." : "The search took too long and found no change; try one yourself below."));
+      found.changes.length ? table("Changes that would let it start now", columns, found.changes, { key: (it) => it.what }) : h("p.muted", found.complete ? "No small change of its own would let it start now." : "The search took too long and found no change; try one yourself below."));
   };
   return panel(place, read, draw, { every: 20_000, follow: (name, detail) => name === "jobs" && detail.jobs.includes(job.id), least: 5000, label: "What would let it start now" });
 }
 
-const apply = (job, each) => dialog(`Change ${job.name}?`, h("p.wrap", said(sentence(each.sentence, job))), "Change it", () => patch(`/v1/jobs/${part(job.id)}`, each.changes));
+const apply = (job, it) => dialog(`Change ${job.name}?`, h("p.wrap", said(sentence(it.sentence, job))), "Change it", () => patch(`/v1/jobs/${part(job.id)}`, it.changes));
 
 /** Try other resources, more machines or another policy, without changing anything. */
 export function whatIf(place, job, clusters) {
@@ -79,7 +79,7 @@ export function whatIf(place, job, clusters) {
   const gpu = h("input", { name: "gpu", inputmode: "numeric", placeholder: String(now.gpu) });
   const policy = h("input", { name: "policy", placeholder: "wait=zero", autocomplete: "off" });
   const machines = h("input", { name: "machines", inputmode: "numeric", placeholder: "0" });
-  const cluster = h("select", { name: "cluster" }, clusters.map((each) => h("option", { value: each.name }, each.name)));
+  const cluster = h("select", { name: "cluster" }, clusters.map((it) => h("option", { value: it.name }, it.name)));
   const answer = h("div", { "aria-live": "polite" });
   const asked = () => {
     const given = {};

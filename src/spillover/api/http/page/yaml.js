@@ -8,7 +8,7 @@ function scalar(value) {
   if (typeof value !== "string") return String(value);
   // Anything that YAML could take for something else is quoted as JSON, which YAML reads.
   const odd = !PLAIN.test(value) || WORDS.test(value) || value.includes(": ") || value.endsWith(":") || value.includes(" #") || value.endsWith(" ") || /^[.\d]+$/.test(value);
-  return odd ? JSON.stringify(value).replace(/[\u007f-\u009f\u2028\u2029\ufeff]/g, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`) : value;
+  return odd ? JSON.stringify(value).replace(/[\u007f-\u009f\u2028\u2029\ufeff]/g, (it) => `\\u${it.charCodeAt(0).toString(16).padStart(4, "0")}`) : value;
 }
 
 /** Whether a text reads well as a block, and comes back unchanged. */
@@ -23,13 +23,13 @@ function block(text, indent) {
 function write(value, indent) {
   if (Array.isArray(value)) {
     if (!value.length) return " []";
-    if (value.every((each) => typeof each !== "object" || each === null) && JSON.stringify(value).length < 80) return ` [${value.map((each) => (typeof each === "string" && /[,[\]{}]/.test(each) ? JSON.stringify(each) : scalar(each))).join(", ")}]`;
-    return value.map((each) => `\n${indent}-${typeof each === "object" && each !== null && !Array.isArray(each) ? write(each, `${indent}  `).replace(/^\n\s*/, " ") : write(each, `${indent}  `)}`).join("");
+    if (value.every((it) => typeof it !== "object" || it === null) && JSON.stringify(value).length < 80) return ` [${value.map((it) => (typeof it === "string" && /[,[\]{}]/.test(it) ? JSON.stringify(it) : scalar(it))).join(", ")}]`;
+    return value.map((it) => `\n${indent}-${typeof it === "object" && it !== null && !Array.isArray(it) ? write(it, `${indent}  `).replace(/^\n\s*/, " ") : write(it, `${indent}  `)}`).join("");
   }
   if (value !== null && typeof value === "object") {
     const entries = Object.entries(value);
     if (!entries.length) return " {}";
-    return entries.map(([key, each]) => `\n${indent}${scalar(key)}:${write(each, `${indent}  `)}`).join("");
+    return entries.map(([key, it]) => `\n${indent}${scalar(key)}:${write(it, `${indent}  `)}`).join("");
   }
   if (typeof value === "string" && asBlock(value)) return ` ${block(value, indent || "  ")}`;
   return ` ${scalar(value)}`;
