@@ -3,12 +3,14 @@
 const PLAIN = /^[A-Za-z_./][A-Za-z0-9_./@%+=:, -]*$/;
 const WORDS = /^(true|false|null|yes|no|on|off|y|n|~)$/i;
 
+/** A text in quotes, as JSON, which YAML reads; without what YAML takes for something else even there. */
+const quoted = (text) => JSON.stringify(text).replace(/[\u007f-\u009f\u2028\u2029\ufeff\ufffe\uffff]/g, (it) => `\\u${it.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
 function scalar(value) {
   if (value === null || value === undefined) return "null";
   if (typeof value !== "string") return String(value);
-  // Anything that YAML could take for something else is quoted as JSON, which YAML reads.
   const odd = !PLAIN.test(value) || WORDS.test(value) || value.includes(": ") || value.endsWith(":") || value.includes(" #") || value.endsWith(" ") || /^[.\d]+$/.test(value);
-  return odd ? JSON.stringify(value).replace(/[\u007f-\u009f\u2028\u2029\ufeff]/g, (it) => `\\u${it.charCodeAt(0).toString(16).padStart(4, "0")}`) : value;
+  return odd ? quoted(value) : value;
 }
 
 /** Whether a text reads well as a block, and comes back unchanged. */
@@ -23,7 +25,7 @@ function block(text, indent) {
 function write(value, indent) {
   if (Array.isArray(value)) {
     if (!value.length) return " []";
-    if (value.every((it) => typeof it !== "object" || it === null) && JSON.stringify(value).length < 80) return ` [${value.map((it) => (typeof it === "string" && /[,[\]{}]/.test(it) ? JSON.stringify(it) : scalar(it))).join(", ")}]`;
+    if (value.every((it) => typeof it !== "object" || it === null) && JSON.stringify(value).length < 80) return ` [${value.map((it) => (typeof it === "string" && /[,[\]{}]/.test(it) ? quoted(it) : scalar(it))).join(", ")}]`;
     return value.map((it) => `\n${indent}-${typeof it === "object" && it !== null && !Array.isArray(it) ? write(it, `${indent}  `).replace(/^\n\s*/, " ") : write(it, `${indent}  `)}`).join("");
   }
   if (value !== null && typeof value === "object") {
