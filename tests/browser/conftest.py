@@ -19,7 +19,10 @@ PATIENCE: Final = 15_000
 """Milliseconds to wait for what a page shows, which takes a fraction of that unless other programs take all cores."""
 SETTINGS: Final[dict[str, Any]] = {
     "policy": {"wait": {"compute": {"coefficient": 0.5}}},
-    "budgets": [{"project": "broke", "per": "month", "limit": 0.01}, {"project": "vision", "per": "month", "limit": 50}],
+    "budgets": [
+        {"project": "broke", "per": "month", "limit": 0.01},
+        {"project": "vision", "per": "month", "limit": 50},
+    ],
     "clusters": [
         {
             "name": "onprem",

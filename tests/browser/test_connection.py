@@ -30,7 +30,9 @@ def test_output_goes_on_after_the_server_was_away(sites: Callable[..., Site]) ->
     site = sites(agents={"on_shutdown": "keep"})
     someone = site.person("submit", "bo")
     gate = site.server.folder / "go"
-    job = someone.submits("goes-on", f"echo before; until test -e {gate}; do sleep 0.05; done; echo after", walltime="5m")
+    job = someone.submits(
+        "goes-on", f"echo before; until test -e {gate}; do sleep 0.05; done; echo after", walltime="5m"
+    )
     page = someone.goes_to(f"/jobs/{job}#output").page
     output = page.get_by_role("log", name="Output")
     expect(output).to_contain_text("before")
@@ -42,7 +44,9 @@ def test_output_goes_on_after_the_server_was_away(sites: Callable[..., Site]) ->
     expect(output.get_by_text("before", exact=True)).to_have_count(1)
 
 
-def test_a_page_opened_while_the_server_is_away_says_so_and_comes_by_itself(sites: Callable[..., Site]) -> None:
+def test_a_page_opened_while_the_server_is_away_says_so_and_comes_by_itself(
+    sites: Callable[..., Site],
+) -> None:
     site = sites()
     someone = site.person("submit", "bo")
     page = someone.goes_to("/jobs").page

@@ -56,7 +56,9 @@ def test_the_editor_says_what_is_wrong_and_where_as_one_types(site: Site) -> Non
 
 def test_a_job_is_submitted_again_with_changes(site: Site) -> None:
     someone = site.person("submit", "bo")
-    job = someone.submits("first", "echo 'a: b' # c\necho second line", env={"A": "yes", "B": "1.5"}, hold=True)
+    job = someone.submits(
+        "first", "echo 'a: b' # c\necho second line", env={"A": "yes", "B": "1.5"}, hold=True
+    )
     page = someone.goes_to(f"/jobs/{job}").page
     page.get_by_role("tab", name="Job file").click()
     expect(page.get_by_label("Job file", exact=True).last).to_contain_text("echo second line")
@@ -75,7 +77,8 @@ def test_a_job_is_submitted_again_with_changes(site: Site) -> None:
 def test_somebody_sees_why_a_job_waits_and_what_would_let_it_start(site: Site) -> None:
     someone = site.person("submit", "bo")
     jobs = [
-        someone.submits(f"big-{at}", "sleep 300", resources={"cpu": at}, walltime="10m", burst="never") for at in (2, 1)
+        someone.submits(f"big-{at}", "sleep 300", resources={"cpu": at}, walltime="10m", burst="never")
+        for at in (2, 1)
     ]
     waits = someone.submits("waits", "true", resources={"cpu": 2}, walltime="1m", burst="never")
     page = someone.goes_to(f"/jobs/{waits}").page
@@ -125,7 +128,9 @@ def test_filters_are_in_the_address_and_actions_say_how_many_jobs_they_concern(s
 
 def test_an_array_is_one_row_with_a_bar_of_its_members(site: Site) -> None:
     someone = site.person("submit", "bo")
-    job = someone.submits("many", "test $SPILL_ARRAY_INDEX != 2", array="0-4", resources={"cpu": 1}, walltime="1m")
+    job = someone.submits(
+        "many", "test $SPILL_ARRAY_INDEX != 2", array="0-4", resources={"cpu": 1}, walltime="1m"
+    )
     page = someone.goes_to("/jobs?name=many").page
     expect(page.get_by_role("img", name="4 succeeded, 1 failed")).to_be_visible()
     expect(page.get_by_role("link", name="many")).to_have_count(1)
@@ -141,7 +146,12 @@ def test_an_array_is_one_row_with_a_bar_of_its_members(site: Site) -> None:
 def test_pages_of_the_list_are_read_one_at_a_time(sites: Callable[..., Site]) -> None:
     site = sites()
     someone = site.person("submit", "bo")
-    one = {"apiVersion": "spillover/v1", "kind": "Job", "metadata": {"name": "one"}, "spec": {"run": "true", "workdir": "/tmp", "hold": True}}
+    one = {
+        "apiVersion": "spillover/v1",
+        "kind": "Job",
+        "metadata": {"name": "one"},
+        "spec": {"run": "true", "workdir": "/tmp", "hold": True},
+    }
     someone.asks("POST", "/v1/jobs", {"jobs": [one] * 250})
     page = someone.goes_to("/jobs").page
     rows = page.get_by_role("table", name="Jobs").locator("tbody tr")
@@ -167,7 +177,9 @@ def test_hostile_texts_are_shown_as_they_are(site: Site) -> None:
     expect(output).to_contain_text("x\ufffdlive")
     page.get_by_role("tab", name="Job file").click()
     expect(page.locator("pre.code-block")).to_contain_text("<script>document.title='taken'</script>")
-    someone.asks("POST", "/v1/agents/actions", {"act": "drain", "agents": ["onprem/n2"], "reason": HOSTILE + "\u202e"})
+    someone.asks(
+        "POST", "/v1/agents/actions", {"act": "drain", "agents": ["onprem/n2"], "reason": HOSTILE + "\u202e"}
+    )
     someone.goes_to("/clusters")
     expect(page.get_by_role("row").filter(has_text="n2").first).to_contain_text("by ada: <script>")
     assert page.title() == "Clusters · Spillover"
@@ -178,7 +190,11 @@ def test_hostile_texts_are_shown_as_they_are(site: Site) -> None:
 
 def test_a_megabyte_in_one_line_and_a_million_lines_keep_the_page_small(site: Site) -> None:
     someone = site.person()
-    job = someone.submits("long", "head -c 1000000 /dev/zero | tr '\\0' x; echo; echo after; seq 200000; echo last", walltime="5m")
+    job = someone.submits(
+        "long",
+        "head -c 1000000 /dev/zero | tr '\\0' x; echo; echo after; seq 200000; echo last",
+        walltime="5m",
+    )
     page = someone.goes_to(f"/jobs/{job}#output").page
     output = page.get_by_role("log", name="Output")
     expect(output).to_contain_text("the end of the output of this attempt", timeout=60_000)

@@ -10,7 +10,16 @@ from spillover.client.flows import ENDED
 from tests.browser.conftest import Person, Site
 from tests.support.processes import ServerProcess
 
-PAGES = ["/", "/jobs", "/submit", "/clusters", "/reservations", "/costs?by=day,project", "/policy", "/account"]
+PAGES = [
+    "/",
+    "/jobs",
+    "/submit",
+    "/clusters",
+    "/reservations",
+    "/costs?by=day,project",
+    "/policy",
+    "/account",
+]
 TABS = ["", "#output", "#files", "#spec", "#history"]
 
 
@@ -20,14 +29,26 @@ def lively(shared_server: ServerProcess, chromium: Browser) -> Iterator[dict[str
     site = Site(shared_server, chromium)
     someone = site.person()
     jobs = {
-        "array": someone.submits("array", "test $SPILL_ARRAY_INDEX != 2", "vision", array="0-9", resources={"cpu": 1}),
-        "gang": someone.submits("gang", "printf '\\033[31mred\\033[0m plain\\n'", "physics", tasks=2, resources={"cpu": 1}),
-        "runs": someone.submits("runs", "printf '\\033[31mred\\033[0m\\n'; sleep 600", resources={"cpu": 2}, walltime="20m"),
-        "waits": someone.submits("waits", "true", resources={"cpu": 4}, where={"cluster": "cloud"}, hold=True),
+        "array": someone.submits(
+            "array", "test $SPILL_ARRAY_INDEX != 2", "vision", array="0-9", resources={"cpu": 1}
+        ),
+        "gang": someone.submits(
+            "gang", "printf '\\033[31mred\\033[0m plain\\n'", "physics", tasks=2, resources={"cpu": 1}
+        ),
+        "runs": someone.submits(
+            "runs", "printf '\\033[31mred\\033[0m\\n'; sleep 600", resources={"cpu": 2}, walltime="20m"
+        ),
+        "waits": someone.submits(
+            "waits", "true", resources={"cpu": 4}, where={"cluster": "cloud"}, hold=True
+        ),
         "queued": someone.submits("queued", "true", "broke", burst="always", walltime="10h"),
         "fails": someone.submits("fails", "exit 3", retry={"exit": 1}),
     }
-    someone.asks("POST", "/v1/reservations", {"name": "looked-at", "start": "+2h", "length": "2h", "nodes": 1, "project": "physics"})
+    someone.asks(
+        "POST",
+        "/v1/reservations",
+        {"name": "looked-at", "start": "+2h", "length": "2h", "nodes": 1, "project": "physics"},
+    )
     yield jobs
     someone.asks("POST", "/v1/reservations/cancel", {"name": "looked-at"})
     assert site.leave() == []

@@ -21,12 +21,42 @@ def page(shared_server: ServerProcess, chromium: Browser) -> Any:
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.sampled_from(
-    ["yes", "1.5", "0x1f", "1e3", "2027-01-31", "null", "~", "a: b", "a #b", "- a", "a\n  b\n", "\na", "a\n\n", "a \nb", "\tx", "1:30", "=", "!a", "&a", "*a", "%a", "@a", "a\r\nb", "\u2028", "...", "---"]
+    [
+        "yes",
+        "1.5",
+        "0x1f",
+        "1e3",
+        "2027-01-31",
+        "null",
+        "~",
+        "a: b",
+        "a #b",
+        "- a",
+        "a\n  b\n",
+        "\na",
+        "a\n\n",
+        "a \nb",
+        "\tx",
+        "1:30",
+        "=",
+        "!a",
+        "&a",
+        "*a",
+        "%a",
+        "@a",
+        "a\r\nb",
+        "\u2028",
+        "...",
+        "---",
+    ]
 )
 # The driver of the browser drops `__proto__` on the way there.
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | texts,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts.filter(lambda key: key != "__proto__"), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(texts.filter(lambda key: key != "__proto__"), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 
@@ -55,8 +85,14 @@ LINES = """async (chunks) => {
         (["\x1b[1;31mred\x1b[0m plain"], [[["red", {"b": True, "front": 1}], [" plain", {}]]]),
         (["\x1b[3", "1mred\x1b[", "39m"], [[["red", {"front": 1}]]]),
         (["10 %\r20 %\r\n"], [[["20 %", {}]], []]),
-        (["\x1b]0;title\x07a\x1b]8;;http://x\x1b\\b\x1b(Bc\x1b[2Kd"], [[["a", {}], ["b", {}], ["c", {}], ["d", {}]]]),
-        (["\x1b[38;5;196mx\x1b[48;2;1;2;3my"], [[["x", {"front": "rgb(255 0 0)"}], ["y", {"front": "rgb(255 0 0)", "back": "rgb(1 2 3)"}]]]),
+        (
+            ["\x1b]0;title\x07a\x1b]8;;http://x\x1b\\b\x1b(Bc\x1b[2Kd"],
+            [[["a", {}], ["b", {}], ["c", {}], ["d", {}]]],
+        ),
+        (
+            ["\x1b[38;5;196mx\x1b[48;2;1;2;3my"],
+            [[["x", {"front": "rgb(255 0 0)"}], ["y", {"front": "rgb(255 0 0)", "back": "rgb(1 2 3)"}]]],
+        ),
         (["\x1b]never ends\n", "next"], [[], [["next", {}]]]),
         (["\x1b[31mkept\n", "red"], [[["kept", {"front": 1}]], [["red", {"front": 1}]]]),
     ],
@@ -68,13 +104,18 @@ def test_output_is_read_as_a_terminal_would(page: Page, chunks: list[str], lines
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     chunks=st.lists(
-        st.text(st.sampled_from("a\n\r\x1b[]m;0318\\\x07?("), max_size=30) | st.just("\x1b[" + "1" * 5000), max_size=6
+        st.text(st.sampled_from("a\n\r\x1b[]m;0318\\\x07?("), max_size=30) | st.just("\x1b[" + "1" * 5000),
+        max_size=6,
     )
 )
 def test_any_output_is_read_to_its_end_however_it_comes(page: Page, chunks: list[str]) -> None:
     whole, parts = (page.evaluate(LINES, each) for each in (["".join(chunks)], chunks))
-    if not any(len(chunk) > 1000 for chunk in chunks):  # a sequence that is too long ends where its chunk does
-        assert ["".join(text for text, _ in line) for line in whole] == ["".join(text for text, _ in line) for line in parts]
+    if not any(
+        len(chunk) > 1000 for chunk in chunks
+    ):  # a sequence that is too long ends where its chunk does
+        assert ["".join(text for text, _ in line) for line in whole] == [
+            "".join(text for text, _ in line) for line in parts
+        ]
     assert len(parts) == "".join(chunks).count("\n") + 1
 
 
@@ -82,4 +123,4 @@ def test_texts_that_a_spreadsheet_would_compute_are_quoted(page: Page) -> None:
     made = page.evaluate(
         """async () => (await import('/assets/costs.js')).csv(['a', 'b'], [['=1+1', 'x,"y"'], ['-1', 2]])"""
     )
-    assert made == "a,b\r\n'=1+1,\"x,\"\"y\"\"\"\r\n'-1,2\r\n"
+    assert made == 'a,b\r\n\'=1+1,"x,""y"""\r\n\'-1,2\r\n'

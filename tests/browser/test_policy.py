@@ -13,7 +13,14 @@ def test_the_policy_is_changed_along_the_slider(sites: Callable[..., Site]) -> N
     site = sites()
     admin = site.person()
     for at in range(12):
-        admin.submits("worked", "sleep 0.3", ("vision", "bio")[at % 2], resources={"cpu": 2}, walltime="1m", estimate="1s")
+        admin.submits(
+            "worked",
+            "sleep 0.3",
+            ("vision", "bio")[at % 2],
+            resources={"cpu": 2},
+            walltime="1m",
+            estimate="1s",
+        )
     with site.server.client() as client:
         await_ends(client)
     page = admin.goes_to("/policy").page

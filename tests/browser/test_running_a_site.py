@@ -57,7 +57,9 @@ def test_usage_is_downloaded_as_csv(site: Site) -> None:
     someone = site.person("submit", "bo")
     someone.submits("used", "true", "accounted", burst="never")
     page = someone.goes_to("/costs?by=project,user").page
-    expect(page.get_by_role("table", name="Usage").get_by_role("row").filter(has_text="accounted")).to_be_visible()
+    expect(
+        page.get_by_role("table", name="Usage").get_by_role("row").filter(has_text="accounted")
+    ).to_be_visible()
     with page.expect_download() as downloading:
         page.get_by_role("button", name="Download CSV").click()
     assert downloading.value.suggested_filename == "usage-project-user.csv"
@@ -92,7 +94,11 @@ def test_a_pool_shows_its_machines_and_is_paused(sites: Callable[..., Site]) -> 
     cloud = {
         "name": "rented",
         "role": "rented",
-        "pool": {"provider": {"process": {}}, "offers": [{"type": "small", "cpu": 2, "memory": "2Gi", "hour": 0.1}], "max": 2},
+        "pool": {
+            "provider": {"process": {}},
+            "offers": [{"type": "small", "cpu": 2, "memory": "2Gi", "hour": 0.1}],
+            "max": 2,
+        },
     }
     site = sites(clusters=[SETTINGS["clusters"][0], cloud])
     admin = site.person()

@@ -79,12 +79,12 @@ function lastHours(place) {
 }
 
 function head(place) {
-  return panel(place, (signal) => get("/v1/overview", { queued: 8, running: 0, agents: 0 }, signal), ({ queued, server, set_aside: aside }) => h("section.card", {},
+  return panel(place, (signal) => get("/v1/overview", { queued: 6, running: 0, agents: 0 }, signal), ({ queued, server, set_aside: aside }) => h("section.card", {},
     heading("Next in the queue", h("a.push.small", { href: "/jobs?state=QUEUED" }, `${many(server.queued, "job")} in all`)),
     aside.length ? h("p.note.warn", { style: { "margin-bottom": ".8rem" } }, `${many(aside.length, "piece")} of work failed unexpectedly and will be tried again: `, said(aside[0].reason)) : null,
     queued.length ? table("Next in the queue", [
       ["Job", (job) => [jobLink(job), sub(said(job.project))]],
-      ["Starts", (job) => (job.expected_start?.p50 ? when(job.expected_start.p50) : h("span.muted", "not known")), "nowrap"],
+      ...(queued.some((job) => job.expected_start?.p50) ? [["Starts", (job) => when(job.expected_start?.p50), "nowrap"]] : []),
       ["Why it waits", (job) => said(job.reason?.message ?? "it is next"), "reason"],
     ], queued, { key: (job) => job.id }) : empty("Nobody waits", may(place.me, "submit") ? h("a", { href: "/submit" }, "Submit a job") : "")), { follow: ["overview"], least: 3000, label: "Next in the queue" });
 }
