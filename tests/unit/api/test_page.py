@@ -9,7 +9,7 @@ import pytest
 
 from spillover.api.http import build_app
 from spillover.api.http.pages import ADDRESSES
-from spillover.wire.endpoints import ENDPOINTS
+from spillover.wire import endpoints
 from tests.support.served import served
 
 PAGE = Path(str(files("spillover.api.http") / "page"))
@@ -27,7 +27,7 @@ def asked_in(text: str) -> set[str]:
     }
 
 
-DECLARED = {re.sub(r"{\w+}", "{}", endpoint.path) for endpoint in ENDPOINTS}
+DECLARED = {re.sub(r"{\w+}", "{}", endpoint.path) for endpoint in endpoints.ENDPOINTS}
 ASKED = {path for text in SCRIPTS.values() for path in asked_in(text)} - {"/v1/"}
 
 
