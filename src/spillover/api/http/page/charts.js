@@ -37,11 +37,11 @@ export function moments(from, to, most) {
   return marks;
 }
 
-/** A number for the top of an axis: 1, 2 or 5 and zeros. */
+/** A round number for the top of an axis. */
 export function nice(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].find((it) => it * power >= value) * power;
+  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].find((it) => it * power >= value) * power;
 }
 
 /**

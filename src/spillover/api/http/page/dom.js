@@ -133,8 +133,9 @@ export function followClock(/** @type {string | null} */ date) {
 }
 export const now = () => Date.now() + skew;
 
-function relative(moment) {
+function relative(moment, kind) {
   const seconds = (moment - now()) / 1000;
+  if (kind) return span(Math.max(0, Math.round(-seconds)));
   if (Math.abs(seconds) < 1) return "now";
   const text = span(Math.max(1, Math.round(Math.abs(seconds))));
   return seconds > 0 ? `in ${text}` : `${text} ago`;
@@ -146,16 +147,16 @@ const EXACT = new Intl.DateTimeFormat("en-GB", {
 /** A moment in full, in the zone of this machine. */
 export const exact = (iso) => EXACT.format(new Date(iso));
 
-/** A moment from now, with the exact one on hover. It stays right while it is shown. */
-export function when(iso, otherwise = "–") {
+/** A moment from now, with the exact one on hover. It stays right while it is shown. With a kind, such as `for`, only how long ago it was. */
+export function when(iso, otherwise = "–", kind = "") {
   if (!iso) return otherwise;
-  return h("time", { datetime: iso, title: exact(iso), "data-relative": "" }, relative(Date.parse(iso)));
+  return h("time", { datetime: iso, title: exact(iso), "data-relative": kind }, relative(Date.parse(iso), kind));
 }
 
 /** Bring the relative times of the page up to date. */
 export function tick() {
   for (const it of document.querySelectorAll("time[data-relative]")) {
-    const text = relative(Date.parse(it.dateTime));
+    const text = relative(Date.parse(it.dateTime), it.dataset.relative);
     if (it.textContent !== text) it.textContent = text;
   }
 }
@@ -194,7 +195,7 @@ export function resources(of) {
 // --- frequent parts
 
 /** How long a job ran, or since when it runs. */
-export const ran = (job) => (job.started_at && job.finished_at ? span((Date.parse(job.finished_at) - Date.parse(job.started_at)) / 1000) : when(job.started_at));
+export const ran = (job) => (job.started_at && job.finished_at ? span((Date.parse(job.finished_at) - Date.parse(job.started_at)) / 1000) : when(job.started_at, "–", "for"));
 
 /** What to say where nothing is, and what to do next. */
 export const empty = (title, ...more) => h("div.empty", h("strong", title), more);
