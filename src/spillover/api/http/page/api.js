@@ -53,12 +53,12 @@ export function address(path, query = {}) {
 /** A name as a part of a path. */
 export const part = (name) => encodeURIComponent(name);
 
-async function request(method, path, { body, signal, accept } = {}) {
+async function request(method, path, { body, signal } = {}) {
   let answer;
   try {
     answer = await fetch(path, {
       method, signal, credentials: "same-origin", cache: "no-store", redirect: "error",
-      headers: { ...(body === undefined ? {} : { "Content-Type": "application/json" }), ...(accept ? { Accept: accept } : {}) },
+      headers: body === undefined ? {} : { "Content-Type": "application/json" },
       body: body === undefined ? undefined : JSON.stringify(body),
     });
   } catch (error) {

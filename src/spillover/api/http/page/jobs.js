@@ -113,7 +113,7 @@ export function jobsPage(place) {
       h("nav.actions", { "aria-label": "Pages of the list", style: { "margin-top": ".9rem" } },
         cursor ? h("a.button", { href: search({}), "data-key": "newest" }, "Newest") : null,
         cursor ? h("button", { onclick: () => history.back() }, "Back") : null,
-        next ? h("a.button", { href: search({ cursor: next }), rel: "next" }, "Older jobs") : h("span.hint", cursor ? "These are the oldest." : `${many(jobs.length, "job")}${FILTERS.some((name) => asked[name]) ? " match" : " in all"}.`))];
+        next ? h("a.button", { href: search({ cursor: next }), rel: "next" }, "Older jobs") : h("span.hint", cursor ? "These are the oldest." : many(jobs.length, "job")))];
   };
   const read = (signal) => get("/v1/jobs", { ...asked, since: since(asked.since), cursor, limit: 100 }, signal);
   // The first page has news whenever something is submitted; another one only if it shows a job that changed.

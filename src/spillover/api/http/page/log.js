@@ -140,7 +140,10 @@ export class Terminal {
       if (!end) return input.length - at > MOST_ESCAPE ? at + 2 : 0;
       return end[0] === "\n" ? end.index : end.index + end[0].length;
     }
-    return "()*+#%".includes(kind) ? at + 3 : at + 2;
+    // One more character, or two for those that choose a character set; a control character belongs to no sequence.
+    const last = at + ("()*+#%".includes(kind) ? 2 : 1);
+    if (last >= input.length) return 0;
+    return input[last] < " " ? last : last + 1;
   }
 }
 
