@@ -1,13 +1,16 @@
 """`spill demo` as a person sees it in a pipe."""
 
 import os
+import pty
 import re
+import select
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -31,6 +34,46 @@ def left_running(folder: Path) -> list[str]:
         if str(folder) in line or any(str(folder) in value for value in marks.values()):
             found.append(line)
     return found
+
+
+@pytest.mark.slow
+def test_the_demo_offers_its_page_on_a_terminal_and_stays_for_those_who_look(tmp_path: Path) -> None:
+    master, slave = pty.openpty()
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "spillover.cli", "demo"],
+        env=dict(os.environ) | {"TMPDIR": str(tmp_path), "TERM": "xterm"},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+    )
+    os.close(slave)
+    seen = ""
+
+    def read_until(text: str) -> None:
+        nonlocal seen
+        until = time.monotonic() + 90
+        while text not in seen:
+            left = until - time.monotonic()
+            assert left > 0, seen
+            if select.select([master], [], [], left)[0]:
+                seen += os.read(master, 65_536).decode()
+
+    try:
+        read_until("the link works once.")
+        link = re.search(r"open (http://\S+)/sign-in#(\S+)", seen)
+        assert link is not None
+        with httpx.Client(base_url=link[1], headers={"Sec-Fetch-Site": "same-origin"}) as browser:
+            assert browser.post("/v1/sign-in", json={"code": link[2]}).status_code == 201
+            read_until("The server of the demo runs for your browser until you press Enter.")
+            assert browser.get("/v1/me").json()["role"] == "admin"
+        os.write(master, b"\n")
+        assert demo.wait(30) == 0
+    finally:
+        demo.terminate()
+        demo.wait(30)
+        os.close(master)
+    assert left_running(tmp_path) == []
 
 
 @pytest.mark.slow

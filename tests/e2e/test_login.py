@@ -94,8 +94,8 @@ def test_a_person_signs_in_works_and_signs_out(
     refused = laptop.type("policy", "set", "order=fifo")
     assert "a token of role submit may not do this" in refused.stderr
     text = json.loads(laptop.kept.read_text())["sign_ins"][server.url]["token"]
-    out = laptop.type("logout")
-    assert (out.returncode, out.stdout) == (0, f"signed out at {server.url}\n")
+    left = laptop.type("logout")
+    assert (left.returncode, left.stdout) == (0, f"signed out at {server.url}\n")
     assert text not in laptop.kept.read_text()
     again = laptop.type("ls")
     assert (again.returncode, "no server was started in spill-data" in again.stderr) == (2, True), (

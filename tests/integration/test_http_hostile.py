@@ -20,6 +20,7 @@ from spillover.control.driving.drivers import Drivers
 from spillover.control.requests.commands import LiveCommands, Parts
 from spillover.control.requests.files import JobFiles
 from spillover.control.requests.rights import AccessRules
+from spillover.control.requests.signing_in import SignIns
 from spillover.control.requests.submitting import Submitting
 from spillover.control.requests.tokens import Tokens
 from spillover.control.secrets.vault import Vault
@@ -162,6 +163,8 @@ BODIES: Final[dict[str, Any]] = {
         "note": "n",
     },
     "/v1/tokens/revoke": {"id": "a"},
+    "/v1/sign-in": {"token": "a", "code": "b", "id_token": "c", "access_token": "d", "user": "u"},
+    "/v1/sign-ins/revoke": {"id": "a"},
     "/v1/secrets": {"name": "a", "project": "p", "value": "v", "users": ["u"]},
     "/v1/secrets/remove": {"name": "a", "project": "p"},
     "/v1/notifications/actions": {"act": "drop", "ids": ["a"]},
@@ -193,6 +196,7 @@ async def http(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         runner = LeaseSender(control.loop, Hub(), control.specs, Tickets())
         clusters = OpenClusters(ClusterParts(config, tmp_path, control.loop, runner, blobs, Drivers()))
         lives = ClusterLives(control.loop, clusters, cluster_settings(config))
+        tokens = Tokens(OWN, control.loop)
         parts = Parts(
             control.loop,
             store.journal,
@@ -201,7 +205,8 @@ async def http(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
             control.specs,
             control.lookup,
             submitting,
-            tokens=Tokens(OWN, control.loop),
+            tokens=tokens,
+            sign_ins=SignIns(tokens, control.loop, AccessRules()),
             files=files,
             audit=store.audit,
             vault=Vault(control.loop, store.secrets, HandKeys()),

@@ -78,6 +78,8 @@ class OpenIdProvider:
         """With the time at which it was read."""
         self._keys: tuple[float, list[dict[str, Any]]] | None = None
         """Likewise."""
+        self._failed: tuple[float, str] | None = None
+        """When its discovery document could not be read, and why."""
         self._reading = asyncio.Lock()
 
     async def address(self, redirect_uri: str, state: str, nonce: str, challenge: str) -> str:
@@ -201,25 +203,38 @@ class OpenIdProvider:
             known = self._discovered
             if known is not None and self._monotonic() - known[0] < KEPT:
                 return known[1]
-            issuer = self._settings.issuer
-            status, content = await self._ask("GET", f"{issuer.rstrip('/')}/.well-known/openid-configuration")
-            found = _read(status, content, Discovered, "the discovery document")
-            if found.issuer != issuer:
+            if self._failed is not None and self._monotonic() - self._failed[0] < AGAIN:
                 raise ProviderFailed(
-                    f"the provider calls itself {plain(found.issuer, 200)!r}; write that as access.oidc.issuer"
-                )
-            for each in (
-                found.authorization_endpoint,
-                found.token_endpoint,
-                found.jwks_uri,
-                found.userinfo_endpoint,
-            ):
-                if each is not None and not is_safe_url(each):
-                    raise ProviderFailed(
-                        f"the provider names {plain(each, 200)!r}, which is not an https address"
-                    )
+                    self._failed[1]
+                )  # so that those who wait do not wait one after the other
+            try:
+                found = await self._discovered_now()
+            except ProviderFailed as failed:
+                self._failed = self._monotonic(), str(failed)
+                raise
             self._discovered = self._monotonic(), found
             return found
+
+    async def _discovered_now(self) -> Discovered:
+        """Read the discovery document."""
+        issuer = self._settings.issuer
+        status, content = await self._ask("GET", f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+        found = _read(status, content, Discovered, "the discovery document")
+        if found.issuer != issuer:
+            raise ProviderFailed(
+                f"the provider calls itself {plain(found.issuer, 200)!r}; write that as access.oidc.issuer"
+            )
+        for each in (
+            found.authorization_endpoint,
+            found.token_endpoint,
+            found.jwks_uri,
+            found.userinfo_endpoint,
+        ):
+            if each is not None and not is_safe_url(each):
+                raise ProviderFailed(
+                    f"the provider names {plain(each, 200)!r}, which is not an https address"
+                )
+        return found
 
     async def _key_set(self, *, fresh: bool) -> list[dict[str, Any]]:
         """Return the public keys of the provider; `fresh` ones were read a moment ago."""

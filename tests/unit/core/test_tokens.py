@@ -17,7 +17,7 @@ from spillover.core.proposals import (
 )
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
-from spillover.model.tokens import TokenRole, TokenText, digest_of, read_token
+from spillover.model.tokens import SignInMethod, TokenRole, TokenText, digest_of, read_token
 from spillover.model.units import DAY, SECOND
 from spillover.policies.loading import load
 from spillover.testing.world import World
@@ -146,11 +146,12 @@ def test_the_name_of_an_agent_belongs_to_its_token_until_that_ends() -> None:
     assert last.token == w.state.nodes["onprem/n2"].token == "t2"
 
 
-def sign_in(name: str, parent: str = "t1", *, expires: int = 2**62, **fields: object) -> SignIn:
-    how = "token" if parent else "oidc"
-    return SignIn(
-        name, digest_of(f"secret of {name}"), "ada", TokenRole.SUBMIT, how, expires, parent, **fields
-    )  # type: ignore[arg-type]
+def sign_in(
+    name: str, parent: str = "t1", *, expires: int = 2**62, user: str | None = None, note: str = ""
+) -> SignIn:
+    digest = digest_of(f"secret of {name}")
+    how: SignInMethod = "token" if parent else "oidc"
+    return SignIn(name, digest, "ada", TokenRole.SUBMIT, how, expires, parent, user=user, note=note)
 
 
 def test_a_sign_in_expires_with_its_token_at_the_latest() -> None:

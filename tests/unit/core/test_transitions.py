@@ -1,3 +1,5 @@
+from typing import Literal, get_args, get_origin
+
 import msgspec
 import pytest
 
@@ -56,6 +58,8 @@ def smallest(kind: object) -> object:
     ):
         if text.startswith(start):
             return value
+    if get_origin(kind) is Literal:
+        return get_args(kind)[0]
     if "JobId" in text or "Name" in text or "MachineId" in text:
         return "x"
     if kind is TaskEnd:

@@ -6,6 +6,7 @@ It implements ASGI itself, because the dispatch of a framework alone would cost 
 import asyncio
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -113,7 +114,8 @@ class App:
         trace = headers.get(b"traceparent", b"").decode("latin-1")
         answer = await route.handler(Request(self._services, user, asked, body, caller, trace, sent))
         if isinstance(answer, Stream) and caller.token:
-            return replace(answer, chunks=self._guard.while_valid(caller, answer.chunks))
+            chunks = self._guard.while_valid(caller, answer.chunks)
+            return replace(answer, chunks=chunks, check=partial(self._guard.check_valid, caller))
         return answer if isinstance(answer, Reply | Stream) else as_json(answer, endpoint.status)
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes | None:

@@ -121,12 +121,16 @@ class RequestGuard:
         """Yield chunks for a caller as long as its token is valid."""
         try:
             async for chunk in chunks:
-                if not self._callers.is_valid(caller.token):
-                    raise _stranger(f"token {caller.token} is no longer valid")
+                self.check_valid(caller)
                 yield chunk
         finally:
             if isinstance(chunks, AsyncGenerator):
                 await chunks.aclose()
+
+    def check_valid(self, caller: Caller) -> None:
+        """Refuse a caller whose token was accepted before and is no longer valid."""
+        if not self._callers.is_valid(caller.token):
+            raise _stranger(f"token {caller.token} is no longer valid")
 
     def user(self, headers: Headers, called: str = "") -> str:
         """Return the user that the request names, or else the sign-in."""

@@ -37,6 +37,8 @@ class Stream:
     """What to send after some silence; None for nothing."""
     length: int | None = None
     """Total bytes, so that a reader can show progress; None if unknown."""
+    check: Callable[[], None] = lambda: None
+    """Called in silence; raises an error to end the stream."""
 
 
 class _Gathered:
@@ -95,12 +97,10 @@ async def send_stream(stream: Stream, receive: Receive, send: Send) -> None:
                 producer.result()
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
                 return
-            if (
-                not producer.done()
-                and not await _either(gathered.filled, gone, KEEP_ALIVE)
-                and stream.keep_alive
-            ):
-                await send({"type": "http.response.body", "body": stream.keep_alive, "more_body": True})
+            if not producer.done() and not await _either(gathered.filled, gone, KEEP_ALIVE):
+                stream.check()
+                if stream.keep_alive:
+                    await send({"type": "http.response.body", "body": stream.keep_alive, "more_body": True})
     except (Exception, asyncio.CancelledError) as error:
         if started:
             raise Cut from error

@@ -55,8 +55,8 @@ LINKS_OF_ONE: Final = 20
 """Most links of one token that work at a time. The next one ends the oldest."""
 FAILURES: Final = Rate(1 / 6, 10)
 """How often one address may fail to sign in: 10 times at once, then every 6 seconds."""
-SIGN_INS: Final = Rate(1 / 5, 30)
-"""How often people may sign in with one token: 30 times at once, then every 5 seconds."""
+SIGN_INS: Final = Rate(1 / 5, 100)
+"""How often people may sign in with one token: 100 times at once, then every 5 seconds."""
 _NOBODY: Final = "anonymous"
 
 
