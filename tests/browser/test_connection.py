@@ -73,3 +73,21 @@ def test_an_overview_that_is_left_open_keeps_its_size(site: Site) -> None:
         expect(page.get_by_role("link", name="n1: free")).to_be_visible()
         sizes.append(page.evaluate(count))
     assert sizes[-1] <= sizes[0] + 60, sizes
+
+
+def test_what_one_does_is_not_disturbed_by_what_happens(site: Site) -> None:
+    someone = site.person("submit", "bo")
+    first = someone.submits("first", "true", "watched", hold=True)
+    page = someone.goes_to("/").page
+    project = page.get_by_role("link", name="watched")
+    project.focus()
+    someone.submits("second", "true", "watched", hold=True)
+    expect(page.get_by_role("row").filter(has_text="watched").get_by_role("cell").nth(2)).to_have_text("2")
+    expect(project).to_be_focused()
+    someone.goes_to("/jobs?project=watched")
+    box = page.locator(f'[data-key="pick-{first}"]')
+    box.check()
+    someone.submits("third", "true", "watched", hold=True)
+    expect(page.get_by_role("link", name="third")).to_be_visible()
+    expect(box).to_be_checked()
+    expect(box).to_be_focused()

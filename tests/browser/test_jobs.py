@@ -65,13 +65,13 @@ def test_a_job_is_submitted_again_with_changes(site: Site) -> None:
     page.get_by_role("link", name="Submit again with changes").click()
     editor = page.get_by_role("textbox", name="Job file")
     expect(editor).to_have_value(re.compile("echo second line"))
-    editor.fill(editor.input_value().replace("name: first", "name: second"))
+    editor.fill(editor.input_value().replace("name: first", "name: changed"))
     page.get_by_role("button", name="Submit", exact=True).click()
-    expect(page.get_by_role("heading", name="second")).to_be_visible()
-    again = someone.asks("GET", "/v1/jobs/second")["spec"]
+    expect(page.get_by_role("heading", name="changed")).to_be_visible()
+    again = someone.asks("GET", "/v1/jobs/changed")["spec"]
     assert again["spec"]["run"] == "echo 'a: b' # c\necho second line"
     assert again["spec"]["env"] == {"A": "yes", "B": "1.5"}
-    someone.asks("POST", "/v1/actions", {"act": "cancel", "jobs": [job, "second"]})
+    someone.asks("POST", "/v1/actions", {"act": "cancel", "jobs": [job, "changed"]})
 
 
 def test_somebody_sees_why_a_job_waits_and_what_would_let_it_start(site: Site) -> None:

@@ -26,7 +26,7 @@ export function accountPage(place) {
         ["Signed in", (it) => when(it.created_at), "nowrap"],
         ["Used", (it) => when(it.used_at), "nowrap less"],
         ["Ends", (it) => when(it.expires_at), "nowrap less"],
-        ["", (it) => h("button.small.danger", { "data-key": `end-${it.id}`, onclick: () => end(it) }, "End"), "num"],
+        ["", (it) => h("button.small.danger", { key: `end-${it.id}`, onclick: () => end(it) }, "End"), "num"],
       ], found, { key: (it) => it.id }) : empty("Nobody is signed in with this page", "Programs use tokens: spill token list."));
   }, { every: 30_000, label: "Sign-ins" });
   return h("div.page", h("div.head", h("h1", "Account"), h("div.actions", h("button", { onclick: () => dispatchEvent(new Event("spill-sign-out")) }, "Sign out"))),

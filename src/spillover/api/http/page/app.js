@@ -68,13 +68,13 @@ function makeShell() {
   const main = h("main", { id: "main", tabindex: "-1" });
   const connection = h("span.live", { role: "status", "data-state": live.state }, h("span", told(live.state)));
   const cut = h("div.cutoff", { role: "alert", hidden: true }, "The server does not answer. What is shown may be old; the page connects again by itself.");
-  const search = h("input", { type: "search", name: "q", placeholder: "Go to a job by name or id", "aria-label": "Go to a job by name or id", autocomplete: "off", id: "search" });
+  const search = h("input", { type: "search", name: "q", placeholder: "Go to a job by name or id", label: "Go to a job by name or id", autocomplete: "off", id: "search" });
   const side = h("div.side", { id: "side" },
     h("a.brand", { href: "/" }, h("img", { src: "/assets/icon.svg", alt: "" }), "Spillover"),
-    h("nav", { "aria-label": "Pages" }, MENU.filter(([, , , role]) => may(me, role)).map(([path, title, name]) => h("a", { href: path }, icon(name), title))),
+    h("nav", { label: "Pages" }, MENU.filter(([, , , role]) => may(me, role)).map(([path, title, name]) => h("a", { href: path }, icon(name), title))),
     h("footer", h("a", { href: "/account" }, said(me.user)), h("span", `role ${me.role}`, me.project ? [", project ", said(me.project)] : ""),
       h("button.small", { onclick: signOut }, "Sign out")));
-  const menu = h("button.menu-button.plain", { "aria-label": "Menu", "aria-expanded": "false", "aria-controls": "side", onclick: () => open(!side.classList.contains("open")) }, icon("menu"));
+  const menu = h("button.menu-button.plain", { label: "Menu", "aria-expanded": "false", "aria-controls": "side", onclick: () => open(!side.classList.contains("open")) }, icon("menu"));
   const open = (yes) => {
     side.classList.toggle("open", yes);
     menu.setAttribute("aria-expanded", String(yes));
@@ -92,8 +92,8 @@ function makeShell() {
       h("header.bar", menu,
         h("form", { role: "search", onsubmit: (event) => { event.preventDefault(); find(search.value.trim()); search.value = ""; search.blur(); } }, icon("search"), search),
         h("div.end", connection,
-          h("button.plain", { onclick: nextTheme, "aria-label": "Change the theme", title: "Theme: as the system, light, dark" }, icon("theme")),
-          h("button.plain.less", { onclick: help, "aria-label": "Keyboard help" }, h("kbd", "?")))),
+          h("button.plain", { onclick: nextTheme, label: "Change the theme", title: "Theme: as the system, light, dark" }, icon("theme")),
+          h("button.plain.less", { onclick: help, label: "Keyboard help" }, h("kbd", "?")))),
       h("div", cut, main)));
   on("connection", new AbortController().signal, (state) => {
     connection.dataset.state = state;
@@ -117,9 +117,9 @@ async function find(text) {
 const KEYS = [["/", "go to a job"], ["g o", "overview"], ["g j", "jobs"], ["g s", "submit"], ["g c", "clusters"], ["g r", "reservations"], ["g m", "costs (money)"], ["g p", "policy"], ["t", "change the theme"], ["?", "this help"], ["Esc", "close what is open"]];
 function help() {
   if (document.querySelector("dialog[open]")) return;
-  const box = h("dialog", { "aria-label": "Keyboard" }, h("h2", "Keyboard"),
+  const box = h("dialog", { label: "Keyboard" }, h("h2", "Keyboard"),
     h("dl.facts", { style: { "margin-top": ".8rem" } }, KEYS.map(([keys, what]) => [h("dt", keys.split(" ").map((key) => [h("kbd", key), " "])), h("dd", what)])),
-    h("p.hint", { style: { "margin-top": ".8rem" } }, "On a map of machines the arrow keys move from one to the next."),
+    h("p.hint", "On a map of machines the arrow keys move from one to the next."),
     h("form.actions", { method: "dialog" }, h("button.primary", { type: "submit" }, "Close")));
   box.addEventListener("close", () => box.remove());
   document.body.append(box);

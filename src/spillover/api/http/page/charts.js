@@ -4,7 +4,7 @@ import { exact, h, plain, span, svg } from "./dom.js";
 
 /** A chart that is drawn again when its width changes. `draw(width)` returns an SVG element. */
 export function chart(label, draw) {
-  const box = h("div", { role: "img", "aria-label": plain(label) });
+  const box = h("div", { role: "img", label: plain(label) });
   let width = 0;
   const observer = new ResizeObserver(([entry]) => {
     if (!box.isConnected) { observer.disconnect(); return; }

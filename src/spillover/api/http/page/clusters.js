@@ -35,8 +35,8 @@ function agentsOf(place, cluster, agents, again) {
     ["Load", (agent) => (agent.load === null ? "–" : amount(agent.load)), "num less"],
     ["Heard", (agent) => when(agent.heartbeat_at), "nowrap less"],
     ...(admin ? [["", (agent) => h("span.actions", agent.state === "draining" || agent.drained_by
-      ? h("button.small", { "data-key": `resume-${one(agent)}`, onclick: () => act({ act: "resume", agents: [one(agent)] }, `${agent.name} takes jobs again`) }, "Resume")
-      : h("button.small", { "data-key": `drain-${one(agent)}`, onclick: () => withReason(`Drain ${agent.name}?`, "Drain", (reason) => post("/v1/agents/actions", { act: "drain", agents: [one(agent)], reason })).then(again) }, "Drain"),
+      ? h("button.small", { key: `resume-${one(agent)}`, onclick: () => act({ act: "resume", agents: [one(agent)] }, `${agent.name} takes jobs again`) }, "Resume")
+      : h("button.small", { key: `drain-${one(agent)}`, onclick: () => withReason(`Drain ${agent.name}?`, "Drain", (reason) => post("/v1/agents/actions", { act: "drain", agents: [one(agent)], reason })).then(again) }, "Drain"),
     agent.state === "lost" ? h("button.small", { onclick: () => act({ act: "forget", agents: [one(agent)] }, `${agent.name} is forgotten`) }, "Forget") : null), "num"]] : []),
   ], agents.slice(0, MOST_AGENTS), { key: one });
 }
@@ -53,9 +53,9 @@ function pool(place, of, again) {
     await dialog(`Pause the pool of ${cluster}?`, h("div.stack", h("p", "It orders no more machines until it is resumed."), field("Why? People whose jobs wait see it.", why), h("label.check", end, `also end its ${many(alive.length, "machine")} at once; their tasks return to the queue`)), "Pause", () => post("/v1/pools/pause", { cluster, why: why.value.trim(), end: end.checked }), { focus: why });
     again();
   };
-  return h("section.card.stack", { "aria-label": `Pool of ${cluster}`, id: `pool-${cluster}` },
+  return h("section.card.stack", { label: `Pool of ${cluster}`, id: `pool-${cluster}` },
     heading(["Pool of ", said(cluster)], stateTag(of.state), h("span.hint", `${of.provider}, ${of.min} to ${of.max} machines`), of.budget !== null ? h("span.hint", `${money(of.budget_left)} of ${money(of.budget)} a ${of.budget_per} left`) : null,
-      admin ? h("span.actions", of.paused !== null ? h("button.small", { "data-key": `pool-${cluster}`, onclick: () => attempt(() => post("/v1/pools/resume", { cluster }), "The pool orders machines again").then(again) }, "Resume") : h("button.small", { "data-key": `pool-${cluster}`, onclick: pause }, "Pause")) : null),
+      admin ? h("span.actions", of.paused !== null ? h("button.small", { key: `pool-${cluster}`, onclick: () => attempt(() => post("/v1/pools/resume", { cluster }), "The pool orders machines again").then(again) }, "Resume") : h("button.small", { key: `pool-${cluster}`, onclick: pause }, "Pause")) : null),
     of.paused !== null ? h("p.note.warn", "Paused", of.paused ? [": ", said(of.paused)] : "") : null,
     shown.length ? table(`Machines of the pool of ${cluster}`, [
       ["Machine", (it) => [h("span.name", said(it.id)), sub(`${it.type}${it.zone ? `, ${it.zone}` : ""}${it.spot ? ", spot" : ""}`)]],
@@ -66,7 +66,7 @@ function pool(place, of, again) {
       ["An hour", (it) => money(it.hour, false), "num less"],
       ["Cost", (it) => money(it.cost, false), "num"],
     ], shown.slice(0, 100), { key: (it) => it.id }) : h("p.muted", "No machines now. They are ordered when it pays to rent for a waiting job."),
-    h("details", { style: { "margin-top": "1.3rem" } }, h("summary", { "data-key": `offers-${cluster}` }, many(of.offers.length, "offer")), h("div", { style: { padding: "0 0 1rem" } }, table(`Offers of the pool of ${cluster}`, [
+    h("details", h("summary", { key: `offers-${cluster}` }, many(of.offers.length, "offer")), h("div", { style: { padding: "0 0 1rem" } }, table(`Offers of the pool of ${cluster}`, [
       ["Type", (it) => [h("span.name", said(it.type)), it.zone || it.spot ? sub([it.zone, it.spot ? "spot" : ""].filter(Boolean).join(", ")) : ""]],
       ["Has", (it) => [`${amount(it.cpu)} CPU, ${bytes(it.memory)}${it.gpu ? `, ${many(it.gpu, "GPU")}` : ""}`]],
       ["Boots in", (it) => `${span(it.boot_p50_s)}, at most ${span(it.boot_p90_s)} in nine of ten`, "less"],
@@ -88,7 +88,7 @@ function machine(place, name) {
   };
   const box = panel(place, read, (of) => {
     if (of.node) return h("section.card.stack", heading(said(name), stateTag(of.node.state), h("a.button.small.push", { href: "/clusters" }, "Close")), facts([["CPUs", `${amount(of.node.used.cpu)} of ${amount(of.node.capacity.cpu)} used`], ["memory", `${bytes(of.node.used.memory)} of ${bytes(of.node.capacity.memory)}`], ["tasks", of.node.jobs.map((job) => [jobLink(job), " "])]]));
-    return h("section.card.stack", { "aria-label": `Machine ${of.name}` },
+    return h("section.card.stack", { label: `Machine ${of.name}` },
       heading(said(`${of.cluster}/${of.name}`), stateTag(of.state), h("a.button.small.push", { href: "/clusters" }, "Close")),
       facts([
         ["CPUs", `${amount(of.used.cpu)} of ${amount(of.capacity.cpu)} used`], ["memory", `${bytes(of.used.memory)} of ${bytes(of.capacity.memory)} used`], ["GPUs", of.capacity.gpu > 0 && `${amount(of.used.gpu)} of ${amount(of.capacity.gpu)} used`],
@@ -121,11 +121,11 @@ export function clustersPage(place) {
       const drained = cluster.drained_by !== null || cluster.life === "draining";
       const act = (body, done) => attempt(() => post("/v1/clusters/actions", body), done).then(again);
       const drain = () => dialog(`Drain ${cluster.name}?`, h("p", "It starts no more jobs. Those that run go on."), "Drain", () => post("/v1/clusters/actions", { act: "drain", clusters: [cluster.name] })).then(again);
-      return h("section.card.stack", { id: cluster.name, "aria-label": `Cluster ${cluster.name}` },
+      return h("section.card.stack", { id: cluster.name, label: `Cluster ${cluster.name}` },
         heading(said(cluster.name), h(`span.tag.${cluster.role}`, cluster.role), h("span.tag", cluster.kind), cluster.life !== "ready" ? stateTag(cluster.life) : stateTag(cluster.state), cluster.leaving ? h("span.tag.warn", "is being removed") : null,
           admin && !cluster.leaving ? h("span.actions", drained
-            ? h("button.small", { "data-key": `cluster-${cluster.name}`, onclick: () => act({ act: "resume", clusters: [cluster.name] }, `${cluster.name} takes jobs again`) }, "Resume")
-            : h("button.small", { "data-key": `cluster-${cluster.name}`, onclick: drain }, "Drain")) : null),
+            ? h("button.small", { key: `cluster-${cluster.name}`, onclick: () => act({ act: "resume", clusters: [cluster.name] }, `${cluster.name} takes jobs again`) }, "Resume")
+            : h("button.small", { key: `cluster-${cluster.name}`, onclick: drain }, "Drain")) : null),
         cluster.why ? h("p.note.warn", said(cluster.why)) : null,
         facts([
           ["CPUs", cluster.capacity.cpu > 0 && `${amount(cluster.used.cpu)} of ${amount(cluster.capacity.cpu)} used by our jobs${cluster.foreign.cpu ? `, ${amount(cluster.foreign.cpu)} by others` : ""}`],
@@ -142,7 +142,7 @@ export function clustersPage(place) {
         own.length > MOST_AGENTS ? h("p.hint", `The first ${count(MOST_AGENTS)} of ${count(own.length)} agents are in the table; all are on the map.`) : null,
         agentsOf(place, cluster, own, again));
     }), heatKeys());
-  }, { follow: ["machines", "overview"], least: 3000, label: "Clusters" });
+  }, { follow: ["machines", "overview"], least: 8000, label: "Clusters" });
   const pools = panel(place, (signal) => get("/v1/pools", {}, signal), (found) => h("div.page", found.map((it) => pool(place, it, () => refresh(pools)))), { follow: ["pools"], every: 10_000, least: 1500, label: "Pools" });
   return h("div.page", h("div.head", h("h1", "Clusters")), chosen ? machine(place, chosen) : null, cards, pools);
 }

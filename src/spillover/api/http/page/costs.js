@@ -13,7 +13,7 @@ export function budgetBars(budgets) {
       const spent = Math.min(1, it.limit ? it.spent / it.limit : 1);
       const held = Math.min(1 - spent, it.limit ? it.held / it.limit : 0);
       const text = `${money(it.spent)} spent, ${money(it.held)} held, ${money(it.left)} left of ${money(it.limit)}`;
-      return h("span.barline", { role: "img", "aria-label": text, title: text }, h("i", { style: { width: `${spent * 100}%`, "--c": it.left <= 0 ? "var(--failed)" : "var(--running)" } }), h("i", { style: { width: `${held * 100}%`, "--c": "var(--placed)" } }));
+      return h("span.barline", { role: "img", label: text, title: text }, h("i", { style: { width: `${spent * 100}%`, "--c": it.left <= 0 ? "var(--failed)" : "var(--running)" } }), h("i", { style: { width: `${held * 100}%`, "--c": "var(--placed)" } }));
     }],
     ["Spent", (it) => [money(it.spent, false), it.held > 0 ? sub(`+ ${money(it.held, false)} held`) : ""], "num"],
     ["Left", (it) => (it.left <= 0 ? h("span.tag.bad", "used up") : [money(it.left, false), sub(`of ${money(it.limit, false)}`)]), "num"],
@@ -47,7 +47,7 @@ function usage(place, by, days) {
     const hour = (value) => (value > 0 && value < 0.01 ? "< 0.01" : amount(value));
     const columns = [
       ...report.by.map((key) => [key.charAt(0).toUpperCase() + key.slice(1), (row) => h("span.name", said(row.key[key] || "–"))]),
-      ["", (row) => h("span.barline", { role: "img", "aria-label": `${amount(hours(row, "cpu"))} CPU hours`, style: { background: "none" } },
+      ["", (row) => h("span.barline", { role: "img", label: `${amount(hours(row, "cpu"))} CPU hours`, style: { background: "none" } },
         h("i", { style: { width: `${(100 * row.owned.cpu) / most}%`, "--c": "var(--running)" } }), h("i", { style: { width: `${(100 * row.rented.cpu) / most}%`, "--c": "var(--waiting)" } })), "less"],
       ["Jobs", (row) => count(row.jobs), "num"],
       ["CPU h, owned", (row) => hour(row.owned.cpu), "num"],
@@ -58,7 +58,7 @@ function usage(place, by, days) {
       [`Cost (${report.currency})`, (row) => money(row.cost, false), "num"],
     ];
     const foot = columns.map(([title, cell], index) => (index === 0 ? "Total" : index < report.by.length || !title ? "" : cell(report.total)));
-    return [heading("Usage", h("span.keys", h("span.key", { style: { "--c": "var(--running)" } }, "owned"), h("span.key", { style: { "--c": "var(--waiting)" } }, "rented")), h("span.actions", h("button.small", { onclick: save, disabled: !report.rows.length, "data-key": "csv" }, "Download CSV"))),
+    return [heading("Usage", h("span.keys", h("span.key", { style: { "--c": "var(--running)" } }, "owned"), h("span.key", { style: { "--c": "var(--waiting)" } }, "rented")), h("span.actions", h("button.small", { onclick: save, disabled: !report.rows.length, key: "csv" }, "Download CSV"))),
       report.rows.length ? table("Usage", columns, report.rows, { foot: report.rows.length > 1 ? foot : null, key: (row) => report.by.map((key) => row.key[key]).join(" ") }) : empty("Nothing was used in this time", "Choose a longer time, or submit a job.")];
   }, { every: 20_000, tag: "section", label: "Usage" });
 }
@@ -71,7 +71,7 @@ function machines(place) {
       ["", (row) => {
         const parts = [["useful", row.useful, "var(--succeeded)"], ["boot", row.boot, "var(--placed)"], ["idle", row.idle, "var(--waiting)"], ["interrupted", row.interrupted, "var(--failed)"]];
         const text = parts.map(([name, value]) => `${name} ${money(value)}`).join(", ");
-        return h("span.barline", { role: "img", "aria-label": text, title: text }, parts.map(([, value, colour]) => h("i", { style: { width: `${(100 * value) / (row.paid || 1)}%`, "--c": colour } })));
+        return h("span.barline", { role: "img", label: text, title: text }, parts.map(([, value, colour]) => h("i", { style: { width: `${(100 * value) / (row.paid || 1)}%`, "--c": colour } })));
       }],
       ["Machines", (row) => count(row.machines), "num less"],
       ["Useful", (row) => money(row.useful, false), "num"],
@@ -97,6 +97,6 @@ export function costsPage(place) {
   used.className = "card";
   return h("div.page", h("div.head", h("h1", "Costs and usage")),
     panel(place, (signal) => get("/v1/budgets", {}, signal), (budgets) => h("section.card", heading("Budgets", h("span.hint.push", many(budgets.length, "budget"), currencyName() ? `, in ${currencyName()}` : "")), budgetBars(budgets)), { follow: ["overview"], least: 5000, label: "Budgets" }),
-    h("div.filters", { style: { "margin-bottom": "0" } }, field("By", bys), field("Since", since)),
+    h("div.filters", field("By", bys), field("Since", since)),
     used, machines(place));
 }

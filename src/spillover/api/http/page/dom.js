@@ -27,7 +27,9 @@ function make(node, words, attributes, children) {
   } else {
     for (const [name, value] of Object.entries(attributes)) {
       if (value === null || value === undefined || value === false) continue;
-      if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+      if (name === "label") node.setAttribute("aria-label", plain(value));
+      else if (name === "key") node.setAttribute("data-key", value); // what finds it again when its part is drawn again
+      else if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
       else if (name === "class") node.setAttribute("class", [...words, value].filter(Boolean).join(" "));
       else if (name === "style") for (const [key, text] of Object.entries(value)) node.style.setProperty(key, text);
       else if (name === "value") node.value = value;
@@ -173,14 +175,14 @@ export function stateBar(counts) {
   const shown = STATES.filter((state) => counts[state]);
   const total = shown.reduce((sum, state) => sum + counts[state], 0);
   const text = shown.map((state) => `${count(counts[state])} ${word(state)}`).join(", ");
-  return h("span.barline", { role: "img", "aria-label": text, title: text },
+  return h("span.barline", { role: "img", label: text, title: text },
     shown.map((state) => h(`i.${state}`, { style: { width: `${(100 * counts[state]) / total}%` } })));
 }
 
 /** A bar that is filled to a share. */
 export function share(part, label, colour = "var(--running)") {
   const width = `${Math.max(0, Math.min(1, part || 0)) * 100}%`;
-  return h("span.barline", { role: "img", "aria-label": label, title: label }, h("i", { style: { width, "--c": colour } }));
+  return h("span.barline", { role: "img", label: label, title: label }, h("i", { style: { width, "--c": colour } }));
 }
 
 /** Resources in words: `2 CPUs, 4 GiB, 1 GPU`. */
@@ -206,7 +208,7 @@ export const empty = (title, ...more) => h("div.empty", h("strong", title), more
  */
 export function table(caption, columns, rows, { foot = null, key = null } = {}) {
   const cell = (tag, style, content) => h(tag, { class: style, scope: tag === "th" ? "col" : null }, content);
-  return h("div.table", { tabindex: "0", role: "region", "aria-label": caption },
+  return h("div.table", { tabindex: "0", role: "region", label: caption },
     h("table", h("caption.unseen", caption),
       h("thead", h("tr", columns.map(([title, , style]) => cell("th", style, title)))),
       h("tbody", rows.map((row) => h("tr", { "data-row": key && key(row) }, columns.map(([, content, style]) => cell("td", style, content(row)))))),

@@ -47,7 +47,7 @@ export const heatKeys = () => h("div.keys.small.muted", KEYS.map(([look, text]) 
 
 /** The map of one cluster. It follows the stream, and changes only the tiles of machines that changed. */
 export function heat(place, cluster) {
-  const box = h("div.heat", { role: "group", "aria-label": `Machines of ${cluster}` });
+  const box = h("div.heat", { role: "group", label: `Machines of ${cluster}` });
   const tiles = new Map();
   const none = h("p.hint");
 

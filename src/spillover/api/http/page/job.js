@@ -180,7 +180,7 @@ function spec(place, job) {
       h("button.small", { onclick: () => attempt(() => navigator.clipboard.writeText(text), "Copied") }, "Copy"),
       h("button.small", { onclick: () => download(`${job.name}.yaml`, text, "application/yaml") }, "Download"),
       may(place.me, "submit") ? h("a.button.small", { href: `/submit?from=${part(job.id)}` }, "Submit again with changes") : null)),
-    h("pre.code-block", { tabindex: "0", "aria-label": "Job file" }, text));
+    h("pre.code-block", { tabindex: "0", label: "Job file" }, text));
 }
 
 function history(place, job) {
@@ -229,8 +229,8 @@ export function jobPage(place) {
     const again = () => refresh(holder);
     const own = mayChange(place.me, job);
     put(head, h("div.head", h("h1", said(job.name)), stateOf(job.state), h("code.muted", job.id),
-      h("div.actions", own ? actions([job], again) : null, own && !ENDED.has(job.state) && !job.array ? h("button.small", { "data-key": "change", onclick: async () => { await change(place, job); again(); } }, "Change") : null,
-        may(place.me, "submit") ? h("button.small", { "data-key": "again", onclick: () => runAgain(job) }, "Run again") : null)),
+      h("div.actions", own ? actions([job], again) : null, own && !ENDED.has(job.state) && !job.array ? h("button.small", { key: "change", onclick: async () => { await change(place, job); again(); } }, "Change") : null,
+        may(place.me, "submit") ? h("button.small", { key: "again", onclick: () => runAgain(job) }, "Run again") : null)),
     job.array ? h("p", { style: { "margin-bottom": "1rem", "max-width": "40rem" } }, stateBar(job.array.counts), h("span.hint", `${count(job.array.counts.SUCCEEDED ?? 0)} of ${many(job.array.size, "member")} succeeded${job.array.counts.FAILED ? `, ${count(job.array.counts.FAILED)} failed` : ""}`)) : null,
     job.set_aside.length ? h("div.note.warn", job.set_aside.map((it) => h("p", said(`${it.work} failed: ${it.reason}`), "; tried again ", when(it.next_try)))) : null);
     // The tabs stay when the job changes, so that a log goes on and a form keeps what was typed.

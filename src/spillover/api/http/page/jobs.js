@@ -42,7 +42,7 @@ export async function act(name, jobs) {
 /** Buttons for what one can do with some jobs now. */
 export function actions(jobs, then) {
   return Object.entries(ACTS).filter(([, [, , states]]) => jobs.some((job) => states.includes(job.state) || (job.array && states.some((it) => job.array.counts[it]))))
-    .map(([name, [title]]) => h(`button.small${name === "cancel" ? ".danger" : ""}`, { "data-key": `act-${name}`, onclick: async () => { if (await act(name, jobs)) then(); } }, title));
+    .map(([name, [title]]) => h(`button.small${name === "cancel" ? ".danger" : ""}`, { key: `act-${name}`, onclick: async () => { if (await act(name, jobs)) then(); } }, title));
 }
 
 /** @param {import("./parts.js").Place} place */
@@ -50,7 +50,7 @@ export function jobsPage(place) {
   const asked = Object.fromEntries(FILTERS.map((name) => [name, place.query.get(name) || ""]));
   const cursor = place.query.get("cursor") || "";
   const picked = new Map();
-  const bar = h("div.picked", { hidden: true, role: "region", "aria-label": "Chosen jobs" });
+  const bar = h("div.picked", { hidden: true, role: "region", label: "Chosen jobs" });
   let shown = [];
 
   const search = (changes) => {
@@ -93,7 +93,7 @@ export function jobsPage(place) {
         : empty("No jobs yet", may(place.me, "submit") ? [h("a", { href: "/submit" }, "Submit one here"), ", or with ", h("code", "spill run -- echo hello")] : "Jobs appear here as soon as somebody submits one."));
     }
     const choosable = may(place.me, "submit");
-    const all = h("input", { type: "checkbox", "aria-label": "Choose all jobs of this page", onchange: () => {
+    const all = h("input", { type: "checkbox", label: "Choose all jobs of this page", onchange: () => {
       for (const job of jobs) if (mayChange(place.me, job)) pick(job, all.checked);
       for (const box of list.querySelectorAll("tbody input[type=checkbox]")) box.checked = all.checked;
     } });
@@ -108,10 +108,10 @@ export function jobsPage(place) {
       ["Cost", (job) => (job.cost ? money(job.cost, false) : "–"), "num less"],
       ["Why", (job) => said(job.reason?.message ?? (job.placed_because && !ENDED.has(job.state) ? job.placed_because.message : "")), "reason less"],
     ];
-    if (choosable) columns.unshift([all, (job) => h("input", { type: "checkbox", checked: picked.has(job.id), disabled: !mayChange(place.me, job), "data-key": `pick-${job.id}`, "aria-label": `Choose ${job.name}`, onchange: (event) => pick(job, event.target.checked) })]);
+    if (choosable) columns.unshift([all, (job) => h("input", { type: "checkbox", checked: picked.has(job.id), disabled: !mayChange(place.me, job), key: `pick-${job.id}`, label: `Choose ${job.name}`, onchange: (event) => pick(job, event.target.checked) })]);
     return [h("section.card", table("Jobs", columns, jobs, { key: (job) => job.id })),
-      h("nav.actions", { "aria-label": "Pages of the list", style: { "margin-top": ".9rem" } },
-        cursor ? h("a.button", { href: search({}), "data-key": "newest" }, "Newest") : null,
+      h("nav.actions", { label: "Pages of the list", style: { "margin-top": ".9rem" } },
+        cursor ? h("a.button", { href: search({}), key: "newest" }, "Newest") : null,
         cursor ? h("button", { onclick: () => history.back() }, "Back") : null,
         next ? h("a.button", { href: search({ cursor: next }), rel: "next" }, "Older jobs") : h("span.hint", cursor ? "These are the oldest." : many(jobs.length, "job")))];
   };
@@ -122,7 +122,7 @@ export function jobsPage(place) {
 
   return h("div", {},
     h("div.head", h("h1", "Jobs"), may(place.me, "submit") ? h("div.actions", h("a.button.primary", { href: "/submit" }, "Submit a job")) : null),
-    h("form.filters", { "aria-label": "Filters", onsubmit: (event) => event.preventDefault() },
+    h("form.filters", { label: "Filters", onsubmit: (event) => event.preventDefault() },
       field("State", states), text("name", "Name", "exact name"), place.me.project ? null : text("project", "Project", "any"), text("user", "User", "any"), text("queue", "Queue", "any"), field("Submitted", times),
       FILTERS.some((name) => asked[name]) ? h("a.button", { href: "/jobs" }, "Clear") : null),
     list, bar);

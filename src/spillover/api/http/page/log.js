@@ -171,9 +171,9 @@ export function output(signal, job) {
   let stopped = new AbortController();
   signal.addEventListener("abort", () => stopped.abort());
   const chosen = { stream: "stdout", task: 0, attempt: job.attempt || 1 };
-  const screen = h("div.term", { tabindex: "0", role: "log", "aria-label": "Output", "aria-live": "off" });
+  const screen = h("div.term", { tabindex: "0", role: "log", label: "Output", "aria-live": "off" });
   const status = h("span.hint", { role: "status" });
-  const search = h("input", { type: "search", placeholder: "Find in the output", "aria-label": "Find in the output", autocomplete: "off" });
+  const search = h("input", { type: "search", placeholder: "Find in the output", label: "Find in the output", autocomplete: "off" });
   const only = h("input", { type: "checkbox" });
   const found = h("span.hint", { "aria-live": "polite" });
   const bottom = h("input", { type: "checkbox", checked: true });
@@ -302,8 +302,8 @@ export function output(signal, job) {
   const attempts = job.attempt > 1 ? field("Attempt", choice(Array.from({ length: job.attempt }, (_, index) => [String(index + 1), String(index + 1)]).reverse(), String(job.attempt), { onchange: (event) => { chosen.attempt = Number(event.target.value); begin(); } })) : null;
   const tasks = job.tasks.length > 1 ? field("Task", choice(job.tasks.map((task) => [String(task.rank), `${task.rank} on ${task.node}`]), "0", { onchange: (event) => { chosen.task = Number(event.target.value); begin(); } })) : null;
   begin();
-  return h("section.card.stack", { "aria-label": "Output" },
-    h("div.filters", { style: { "margin-bottom": "0" } }, streams, attempts, tasks,
+  return h("section.card.stack", { label: "Output" },
+    h("div.filters", streams, attempts, tasks,
       h("span.actions", search, h("label.check.small", only, "only these lines"), found),
       h("label.check.small", { style: { "margin-left": "auto" } }, bottom, "follow the end")),
     screen,

@@ -2,7 +2,7 @@
 
 import { get, live, on } from "./api.js";
 import { amount, bytes, count, currencyName, empty, h, heading, many, money, now, put, said, share, span, stateBar, sub, table, when } from "./dom.js";
-import { jobLink, may, panel, refresh as refreshOf, segments } from "./parts.js";
+import { jobLink, may, panel, redraw, refresh as refreshOf, segments } from "./parts.js";
 import { lines } from "./charts.js";
 import { heat, heatKeys } from "./heat.js";
 import { budgetBars } from "./costs.js";
@@ -42,14 +42,14 @@ function clusterCard(place, name) {
     if (!of) return;
     const pool = live.overview.pools.find((it) => it.cluster === name);
     const rented = pool ? Object.entries(pool.machines).map(([state, many]) => `${many} ${state}`).join(", ") : "";
-    put(head, h("h2", h("a", { href: `/clusters#${encodeURIComponent(name)}` }, said(name))), h(`span.tag.${of.role}`, of.role), of.state !== "READY" && of.state !== "EMPTY" ? h("span.tag.warn", of.state.toLowerCase()) : null, pool?.paused ? h("span.tag.warn", "paused") : null,
+    redraw(head, false, h("h2", h("a", { href: `/clusters#${encodeURIComponent(name)}` }, said(name))), h(`span.tag.${of.role}`, of.role), of.state !== "READY" && of.state !== "EMPTY" ? h("span.tag.warn", of.state.toLowerCase()) : null, pool?.paused ? h("span.tag.warn", "paused") : null,
       h("span.hint.push", many(of.machines, "machine"), rented ? ` (${rented})` : "", pool && pool.hour > 0 ? `, ${money(pool.hour)} an hour` : ""));
     const line = (title, key, text) => (of.capacity[key] > 0 ? [h("span.muted", title), share((of.used[key] + of.foreign[key]) / of.capacity[key], `${title} of ${name}`), h("span.num", `${text(of.used[key])} / ${text(of.capacity[key])}`)] : null);
     put(meters, line("CPUs", "cpu", amount), line("GPUs", "gpu", amount), line("Memory", "memory", bytes));
     put(why, of.why ? h("p.note.warn", said(of.why)) : null);
   };
   on("overview", place.signal, update);
-  const made = h("section.card", { "aria-label": `Cluster ${name}` }, head, meters, why, heat(place, name));
+  const made = h("section.card", { label: `Cluster ${name}` }, head, meters, why, heat(place, name));
   update();
   return made;
 }
@@ -81,12 +81,12 @@ function lastHours(place) {
 function head(place) {
   return panel(place, (signal) => get("/v1/overview", { queued: 6, running: 0, agents: 0 }, signal), ({ queued, server, set_aside: aside }) => h("section.card", {},
     heading("Next in the queue", h("a.push.small", { href: "/jobs?state=QUEUED" }, `${many(server.queued, "job")} in all`)),
-    aside.length ? h("p.note.warn", { style: { "margin-bottom": ".8rem" } }, `${many(aside.length, "piece")} of work failed unexpectedly and will be tried again: `, said(aside[0].reason)) : null,
+    aside.length ? h("p.note.warn", `${many(aside.length, "piece")} of work failed unexpectedly and will be tried again: `, said(aside[0].reason)) : null,
     queued.length ? table("Next in the queue", [
       ["Job", (job) => [jobLink(job), sub(said(job.project))]],
       ...(queued.some((job) => job.expected_start?.p50) ? [["Starts", (job) => when(job.expected_start?.p50), "nowrap"]] : []),
       ["Why it waits", (job) => said(job.reason?.message ?? "it is next"), "reason"],
-    ], queued, { key: (job) => job.id }) : empty("Nobody waits", may(place.me, "submit") ? h("a", { href: "/submit" }, "Submit a job") : "")), { follow: ["overview"], least: 3000, label: "Next in the queue" });
+    ], queued, { key: (job) => job.id }) : empty("Nobody waits", may(place.me, "submit") ? h("a", { href: "/submit" }, "Submit a job") : "")), { follow: ["overview"], least: 5000, label: "Next in the queue" });
 }
 
 /** @param {import("./parts.js").Place} place */
@@ -100,10 +100,10 @@ export function overviewPage(place) {
   const update = () => {
     const of = live.overview;
     if (!of) { put(top, h("p.busy", { role: "status" }, "Loading …")); return; }
-    put(top, figures(of));
-    put(by, queue(of));
+    redraw(top, false, figures(of));
+    redraw(by, false, queue(of));
     put(warn, of.server.message ? h("p.note.warn", { role: "alert" }, said(of.server.message)) : null, of.server.clock ? h("p.note.warn", said(of.server.clock)) : null);
-    put(money1, h("section.card", heading("Budgets", h("a.push.small", { href: "/costs" }, "Costs and usage")), budgetBars(of.budgets)));
+    redraw(money1, false, h("section.card", heading("Budgets", h("a.push.small", { href: "/costs" }, "Costs and usage")), budgetBars(of.budgets)));
     const next = of.clusters.map((it) => it.name).join("\n");
     if (next !== names) {
       names = next;

@@ -45,7 +45,7 @@ const redraws = new WeakMap();
  *   `follow`: news after which it is read again; `every`: milliseconds after which it is read again anyway; `least`: between two reads
  */
 export function panel(place, read, draw, { follow = [], every = 0, tag = "div", label = "", least = 1000 } = {}) {
-  const box = h(tag, { "aria-busy": "true", role: label && tag === "div" ? "group" : null, "aria-label": label || null }, h("p.busy", "Loading …"));
+  const box = h(tag, { "aria-busy": "true", role: label && tag === "div" ? "group" : null, label: label || null }, h("p.busy", "Loading …"));
   const names = Array.isArray(follow) ? follow : ["jobs", "overview", "machines", "pools"];
   const wanted = Array.isArray(follow) ? () => true : follow;
   let shown = null;
@@ -57,24 +57,19 @@ export function panel(place, read, draw, { follow = [], every = 0, tag = "div", 
   const put = (data) => {
     const text = JSON.stringify(data);
     if (text === shown) return;
-    const selection = getSelection();
-    if (shown !== null && selection && !selection.isCollapsed && box.contains(selection.anchorNode)) {
-      later(2000); // somebody copies a text of it
-      return;
-    }
-    shown = text;
-    const focus = focusOf(box);
     const made = [draw(data)].flat().filter(Boolean);
     // A page may keep its nodes and change them itself: then they stay where they are, with focus and scroll.
-    if (made.length !== box.childNodes.length || made.some((it, index) => it !== box.childNodes[index])) fill(box, made);
-    focus();
+    const same = made.length === box.childNodes.length && made.every((it, index) => it === box.childNodes[index]);
+    if (same || redraw(box, shown === null, made)) shown = text;
+    else later(2000);
   };
   const later = (pause) => {
     clearTimeout(timer);
     timer = setTimeout(refresh, pause);
   };
   async function refresh() {
-    if (place.signal.aborted) return;
+    // Nobody sees a page in the background: it is read again when it comes back.
+    if (place.signal.aborted || (document.hidden && shown !== null)) return;
     if (reading) {
       again = true;
       return;
@@ -107,6 +102,7 @@ export function panel(place, read, draw, { follow = [], every = 0, tag = "div", 
   for (const name of names) on(name, place.signal, (detail) => wanted(name, detail) && refresh());
   on("connection", place.signal, (state) => state === "live" && refresh());
   place.signal.addEventListener("abort", () => clearTimeout(timer));
+  document.addEventListener("visibilitychange", () => document.hidden || refresh(), { signal: place.signal });
   redraws.set(box, () => { last = 0; shown = null; return refresh(); });
   refresh();
   return box;
@@ -115,16 +111,16 @@ export function panel(place, read, draw, { follow = [], every = 0, tag = "div", 
 /** Read a panel again at once, such as after an action. */
 export const refresh = (box) => redraws.get(box)?.();
 
-/** Remember what has the focus in a part that is drawn again, by its key or address, and give it back. */
-function focusOf(box) {
-  const focused = document.activeElement;
-  if (!focused || !box.contains(focused)) return () => {};
-  const key = focused.getAttribute("data-key") || focused.getAttribute("href");
-  const name = focused.hasAttribute("data-key") ? "data-key" : "href";
-  return () => {
-    const found = key && [...box.querySelectorAll(`[${name}]`)].find((it) => it.getAttribute(name) === key);
-    if (found) /** @type {HTMLElement} */ (found).focus({ preventScroll: true });
-  };
+/** Draw a part again; what has the focus there keeps it, by its key or address. Returns false, and draws nothing, while somebody copies a text of it. */
+export function redraw(box, anyway, ...children) {
+  const selection = getSelection();
+  if (!anyway && selection && !selection.isCollapsed && box.contains(selection.anchorNode)) return false;
+  const focused = box.contains(document.activeElement) ? document.activeElement : null;
+  const name = focused?.hasAttribute("data-key") ? "data-key" : "href";
+  const key = focused?.getAttribute(name);
+  fill(box, children);
+  if (key) [...box.querySelectorAll(`[${name}]`)].find((it) => it.getAttribute(name) === key)?.focus({ preventScroll: true });
+  return true;
 }
 
 // --- messages and dialogs
@@ -137,7 +133,7 @@ export function toast(text, bad = false) {
     document.body.append(toasts);
   }
   const close = () => made.remove();
-  const made = h(`div.toast${bad ? ".bad" : ""}`, h("span", text), h("button.plain.small", { "aria-label": "Close this message", onclick: close }, "✕"));
+  const made = h(`div.toast${bad ? ".bad" : ""}`, h("span", text), h("button.plain.small", { label: "Close this message", onclick: close }, "✕"));
   toasts.append(made);
   while (toasts.children.length > 4) toasts.firstChild.remove();
   setTimeout(close, bad ? 15_000 : 6000);
@@ -166,7 +162,7 @@ export function dialog(title, content, action, work, { danger = false, focus = n
     const place = h("div");
     let answer = null;
     const accept = h(`button${danger ? ".danger" : ".primary"}`, { type: "submit" }, action);
-    const box = h("dialog", { "aria-label": plain(title) },
+    const box = h("dialog", { label: plain(title) },
       h("form", { method: "dialog", class: "stack", onsubmit: async (event) => {
         event.preventDefault();
         accept.disabled = true;
@@ -205,9 +201,9 @@ export function choice(options, value, attributes = {}) {
 
 /** Buttons of which one is pressed. */
 export function segments(label, options, value, choose) {
-  const box = h("div.segments", { role: "group", "aria-label": label });
+  const box = h("div.segments", { role: "group", label: label });
   for (const [key, text] of options) {
-    const button = h("button", { "aria-pressed": String(key === value), "data-key": `segment-${key}` }, text);
+    const button = h("button", { "aria-pressed": String(key === value), key: `segment-${key}` }, text);
     button.addEventListener("click", () => {
       for (const it of box.children) it.setAttribute("aria-pressed", String(it === button));
       choose(key);
@@ -223,7 +219,7 @@ export function segments(label, options, value, choose) {
  */
 export function tabs(place, label, list) {
   const content = h("div", { role: "tabpanel", tabindex: "0", id: "tab-content" });
-  const buttons = list.map(([key, title]) => h("button", { role: "tab", "data-key": `tab-${key}`, id: `tab-${key}`, "aria-controls": "tab-content" }, title));
+  const buttons = list.map(([key, title]) => h("button", { role: "tab", key: `tab-${key}`, id: `tab-${key}`, "aria-controls": "tab-content" }, title));
   let leave = new AbortController();
   place.signal.addEventListener("abort", () => leave.abort());
   const show = (index, focus = false) => {
@@ -249,7 +245,7 @@ export function tabs(place, label, list) {
     });
   });
   show(Math.max(0, list.findIndex(([key]) => `#${key}` === place.hash)));
-  return h("div", h("div.tabs", { role: "tablist", "aria-label": label }, buttons), content);
+  return h("div", h("div.tabs", { role: "tablist", label: label }, buttons), content);
 }
 
 /** A link to a job. */

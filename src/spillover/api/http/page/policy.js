@@ -17,9 +17,9 @@ async function change(policy, title) {
 function inEffect(place, of, again) {
   const admin = may(place.me, "admin");
   const how = { set: "set by", configured: "configured in spill.yaml, read by", disabled: "set after a failure by" }[of.how] ?? "set by";
-  return h("section.card.stack", { "aria-label": "In effect" },
+  return h("section.card.stack", { label: "In effect" },
     heading("In effect", of.since ? h("span.hint", `${how} `, said(of.who), " ", when(of.since)) : null,
-      admin && of.differs ? h("span.actions", h("button.small", { "data-key": "reset", onclick: () => change(null, "Return to the policies of spill.yaml?").then(again) }, "Return to spill.yaml")) : null),
+      admin && of.differs ? h("span.actions", h("button.small", { key: "reset", onclick: () => change(null, "Return to the policies of spill.yaml?").then(again) }, "Return to spill.yaml")) : null),
     of.differs ? h("p.hint.wrap", "spill.yaml says ", h("code", of.configured), ".") : null,
     table("Policies in effect", [
       ["Decides", (it) => h("span.name", { wait: "how long a job waits before it is rented", order: "which job is tried first", backfill: "which jobs may pass another", place: "which machine of a cluster", route: "which agent gets a prefetched job" }[it.axis] ?? it.axis)],
@@ -78,7 +78,7 @@ function compared(name, now, then, text) {
 
 function frontier(place) {
   const admin = may(place.me, "admin");
-  const asked = choice(SPANS, "604800", { "aria-label": "Which jobs" });
+  const asked = choice(SPANS, "604800", { label: "Which jobs" });
   const state = { chosen: null, computed: null };
   const box = panel(place, (signal) => get("/v1/policy/frontier", {}, signal), (view) => {
     const compute = async () => {
@@ -89,7 +89,7 @@ function frontier(place) {
     const busy = view.state === "computing";
     const head = heading("Cost and time for your own jobs",
       view.computed_at ? h("span.hint", `${many(view.jobs, "job")} from ${exact(view.first_at ?? view.asked_since)} on, simulated `, when(view.computed_at)) : null,
-      admin ? h("span.actions", asked, h("button.small", { disabled: busy, "data-key": "compute", onclick: compute }, busy ? "Computing …" : view.points.length ? "Compute again" : "Compute")) : null);
+      admin ? h("span.actions", asked, h("button.small", { disabled: busy, key: "compute", onclick: compute }, busy ? "Computing …" : view.points.length ? "Compute again" : "Compute")) : null);
     const notes = [busy ? h("p.busy", { role: "status" }, "The server simulates its last jobs under several policies, in a process of its own. This takes a while.") : null, view.state === "failed" ? h("p.note.warn", { role: "alert" }, said(view.message)) : null, fault];
     if (!view.points.length) return h("section.card.stack", head, notes, busy || view.state === "failed" ? null : empty("Nothing is computed yet", admin ? "The server can run its last jobs again under other policies, and show what each would have cost." : "An administrator can let the server compute what other policies would have cost."));
 
@@ -101,7 +101,7 @@ function frontier(place) {
     }
     const drawing = h("div");
     const told = h("div.stack");
-    const slider = h("input", { type: "range", min: "0", max: String(points.length - 1), step: "1", value: String(state.chosen), "aria-label": "Between never waiting and only waiting", "data-key": "slider" });
+    const slider = h("input", { type: "range", min: "0", max: String(points.length - 1), step: "1", value: String(state.chosen), label: "Between never waiting and only waiting", key: "slider" });
     const show = (index) => {
       state.chosen = index;
       const point = points[index];
@@ -112,7 +112,7 @@ function frontier(place) {
       put(told,
         h("div.figures", compared("Rent", now.cost, point.cost, (value) => money(value)), compared("Mean wait", now.mean_wait_s, point.mean_wait_s, span), compared("99 % wait less than", now.p99_wait_s, point.p99_wait_s, span), compared("Mean wait and runtime", now.mean_completion_s, point.mean_completion_s, span)),
         h("div.actions", h("code.wrap", point.policy), point.dominated ? h("span.tag.warn", "another one costs no more and is no slower") : null,
-          admin ? h("button.primary", { "data-key": "set", onclick: () => change(point.policy, "Set this policy?").then((made) => made && place.changed()) }, "Set this policy") : null),
+          admin ? h("button.primary", { key: "set", onclick: () => change(point.policy, "Set this policy?").then((made) => made && place.changed()) }, "Set this policy") : null),
         point.projects.length ? table("What it means for projects", [
           ["Project", (it) => h("span.name", said(it.project))],
           ["", (it) => h(`span.tag${it.verdict === "loses" ? ".bad" : it.verdict === "wins" ? ".owned" : ""}`, it.verdict)],
@@ -123,9 +123,9 @@ function frontier(place) {
     };
     slider.addEventListener("input", () => show(Number(slider.value)));
     show(Math.min(state.chosen, points.length - 1));
-    return h("section.card.stack", { "aria-label": "Frontier" }, head, notes, drawing,
+    return h("section.card.stack", { label: "Frontier" }, head, notes, drawing,
       h("div", slider, h("div.actions.hint", { style: { "justify-content": "space-between" } }, h("span", "rent at once"), h("span", "wait for owned machines"))), told,
-      h("details", { style: { "margin-top": "1.4rem" } }, h("summary", { "data-key": "how" }, "How sure is this?"), h("div.stack.small", { style: { padding: ".6rem 0" } }, facts([
+      h("details", h("summary", { key: "how" }, "How sure is this?"), h("div.stack.small", { style: { padding: ".6rem 0" } }, facts([
         ["mean wait, simulated and real, differ by", view.wait_error !== null && percent(view.wait_error)], ["cost differs by", view.cost_error !== null && percent(view.cost_error)],
       ]), view.remarks.map((it) => h("p", said(it))))));
   }, { every: 3000, least: 1000, label: "Cost and time" });

@@ -57,7 +57,7 @@ export function reservationsPage(place) {
         ["Nodes", (it) => [said(it.cluster), ": ", said(it.nodes.length > 6 ? many(it.nodes.length, "node") : it.nodes.join(", ")), it.missing.length ? sub(h("span.tag.bad", "missing"), " ", said(it.missing.join(", "))) : "", it.running.length ? sub(`${many(it.running.length, "other job")} still runs there`) : ""], "wrap"],
         ["Start", (it) => when(it.start), "nowrap"],
         ["End", (it) => when(it.end, "not known"), "nowrap"],
-        ...(admin ? [["", (it) => (it.kind === "backfill" ? null : h("button.small.danger", { "data-key": `cancel-${it.name}`, onclick: () => cancel(it) }, "Cancel")), "num"]] : []),
+        ...(admin ? [["", (it) => (it.kind === "backfill" ? null : h("button.small.danger", { key: `cancel-${it.name}`, onclick: () => cancel(it) }, "Cancel")), "num"]] : []),
       ], found, { key: (it) => it.name })));
   }, { follow: ["overview"], least: 5000, label: "Reservations" });
   return h("div", h("div.head", h("h1", "Reservations"), admin ? h("div.actions", h("button.primary", { onclick: () => reserve(() => refresh(box)) }, "Reserve nodes")) : null), box);

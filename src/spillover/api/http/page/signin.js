@@ -30,7 +30,7 @@ export function signInPage(signal, signedIn) {
   }
   if (code) prove({ code });
   get("/v1/sign-in/methods", {}, signal).then((methods) => {
-    if (methods.oidc) put(others, h("a.button.primary", { href: methods.oidc.start, style: { width: "100%" } }, `Sign in with ${methods.oidc.name}`), h("p.hint", { style: { "margin-top": ".8rem" } }, "Or with a token:"));
+    if (methods.oidc) put(others, h("a.button.primary", { href: methods.oidc.start, style: { width: "100%" } }, `Sign in with ${methods.oidc.name}`), h("p.hint", "Or with a token:"));
   }, (error) => signal.aborted || put(said, problem(error)));
 
   return h("div.door", h("main.card", {},

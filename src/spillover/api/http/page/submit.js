@@ -54,7 +54,7 @@ export function submitPage(place) {
   if (!may(place.me, "submit")) return h("div.card", h("h1", "Submit"), h("p", `Your role is ${place.me.role}, which may not submit jobs. Ask an administrator for a token of role submit.`));
   const from = place.query.get("from");
   const numbers = h("pre", { "aria-hidden": "true" });
-  const editor = h("textarea.code", { spellcheck: "false", autocomplete: "off", autocapitalize: "off", "aria-label": "Job file", rows: "18", wrap: "off" });
+  const editor = h("textarea.code", { spellcheck: "false", autocomplete: "off", autocapitalize: "off", label: "Job file", rows: "18", wrap: "off" });
   const said1 = h("div", { "aria-live": "polite" });
   const button = h("button.primary", { disabled: true }, "Submit");
   const hint = h("span.hint");
@@ -155,11 +155,11 @@ export function submitPage(place) {
   for (const [name, , example] of FIELDS) inputs[name] = h("input", { name, placeholder: example, autocomplete: "off", spellcheck: "false" });
   if (place.me.project) { inputs.project.value = place.me.project; inputs.project.disabled = true; }
   for (const it of [run, burst, ...Object.values(inputs)]) it.addEventListener("input", formed);
-  const form = h("form.card.stack", { "aria-label": "Form", onsubmit: (event) => { event.preventDefault(); submit(); } }, h("h2", "Form"),
+  const form = h("form.card.stack", { label: "Form", onsubmit: (event) => { event.preventDefault(); submit(); } }, h("h2", "Form"),
     h("div.fields", h("div.wide", field("What to run", run, "A command line or a script for /bin/sh.")), FIELDS.map(([name, label]) => field(label, inputs[name])), field("Rent machines", burst)));
   const view = h("div.grid.two");
   const file = h("section.card.stack", heading("Job file", h("span.hint.push", "checked as you type")), h("div.editor", numbers, editor), h("div.actions", button, hint));
-  const checks = h("section.card.stack", { "aria-label": "Check" }, h("h2", "Check and dry run"), said1);
+  const checks = h("section.card.stack", { label: "Check" }, h("h2", "Check and dry run"), said1);
   const show = (kind) => put(view, kind === "form" ? [form, h("div.page", file, checks)] : [file, checks]);
 
   let kept = "";

@@ -1,7 +1,7 @@
 // Says why a job waits, runs where it runs, or ended; and what would change that.
 
 import { get, part, patch, post } from "./api.js";
-import { amount, bytes, facts, h, heading, many, money, pageOf, put, said, span, table, when } from "./dom.js";
+import { ENDED, amount, bytes, facts, h, heading, many, money, pageOf, put, said, span, table, when } from "./dom.js";
 import { attempt, dialog, field, mayChange, panel, problem } from "./parts.js";
 
 /** The reasons of each cluster. */
@@ -33,13 +33,13 @@ export function whyPanel(place, job) {
         ["expected start", expected(why)],
         ["may be rented", why.spills_at && when(why.spills_at)],
         ["expected end", why.ends_at && when(why.ends_at)],
-        ["expected runtime", why.estimate_s !== null && !/^(SUCCEEDED|FAILED|CANCELLED|TIMED_OUT)$/.test(why.state) && [span(why.estimate_s), h("span.muted", ` from ${{ estimate: "its estimate", walltime: "its walltime", history: "earlier runs", default: "the default" }[why.estimate_from] ?? why.estimate_from}`), why.estimate_because ? [": ", said(why.estimate_because)] : ""]],
+        ["expected runtime", why.estimate_s !== null && !ENDED.has(why.state) && [span(why.estimate_s), h("span.muted", ` from ${{ estimate: "its estimate", walltime: "its walltime", history: "earlier runs", default: "the default" }[why.estimate_from] ?? why.estimate_from}`), why.estimate_because ? [": ", said(why.estimate_because)] : ""]],
         ["cost if rented", why.estimated_cost !== null && why.estimated_cost > 0 && `${money(why.estimated_cost)}${why.cost_at_walltime ? `, at most ${money(why.cost_at_walltime)}` : ""}`],
       ]),
       verdicts(why.clusters)),
   ];
-  const follow = (name, detail) => name === "overview" || (name === "jobs" && (detail.more || detail.jobs.includes(job.id)));
-  return panel(place, read, draw, { follow, least: 3000, label: "Why", tag: "div" });
+  const follow = (name, detail) => (name === "overview" && !ENDED.has(job.state)) || (name === "jobs" && (detail.more || detail.jobs.includes(job.id)));
+  return panel(place, read, draw, { follow, least: 4000, label: "Why" });
 }
 
 /** A sentence of the server about a job, whose id is on the page already. */
@@ -59,9 +59,9 @@ export function changesPanel(place, job) {
     const columns = [
       ["Change", (it) => said(sentence(it.sentence, job)), "wrap"],
       ["Where", (it) => said(it.cluster)],
-      ["", (it) => (it.changes && mayChange(place.me, job) ? h("button.small", { "data-key": `change-${it.what}`, onclick: () => apply(job, it) }, "Change it") : null), "num"],
+      ["", (it) => (it.changes && mayChange(place.me, job) ? h("button.small", { key: `change-${it.what}`, onclick: () => apply(job, it) }, "Change it") : null), "num"],
     ];
-    return h("section.card.stack", { "aria-label": "What would let it start now" },
+    return h("section.card.stack", { label: "What would let it start now" },
       heading("What would let it start now", h("span.hint.push", found.tried ? `the scheduler tried ${many(found.tried, "change")} on a snapshot` : "")),
       h("div.grid.two", list("Ahead of it", found.ahead, found.ahead_in_all, found.more_ahead), list("What ends before it starts", found.ends, 0, false)),
       found.changes.length ? table("Changes that would let it start now", columns, found.changes, { key: (it) => it.what }) : h("p.muted", found.complete ? "No small change of its own would let it start now." : "The search took too long and found no change; try one yourself below."));
