@@ -349,6 +349,28 @@ async def test_many_jobs_in_one_body_do_not_keep_others_waiting(
     assert len((await answer).json()["jobs"]) == 20_000
 
 
+async def test_a_silent_stream_ends_too_when_its_sign_in_is_revoked(
+    inside: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "KEEP_ALIVE", 0.01)
+    agent = await inside.agent()
+    ours = {"Sec-Fetch-Site": "same-origin"}
+    async with (
+        http_server(inside.commands, callers=inside.tokens) as url,
+        httpx.AsyncClient(base_url=url, headers=ours, trust_env=False) as person,
+    ):
+        sign_in = (await person.post("/v1/sign-in", json={"token": TOKEN})).json()["id"]
+        (job,) = (await person.post("/v1/jobs", json=JOB)).json()["jobs"]
+        async with person.stream("GET", f"/v1/jobs/{job}/logs?follow=true") as response:
+            chunks = response.aiter_raw()
+            await agent.write(job, b"one")
+            assert await anext(chunks) == b"one"
+            await inside.commands.revoke_token(sign_in, "admin")
+            with pytest.raises(httpx.RemoteProtocolError):
+                await anext(chunks)
+        assert (await person.get("/v1/me")).status_code == 401
+
+
 async def test_an_open_page_is_told_what_happens_as_server_sent_events(
     http: httpx.AsyncClient, inside: Served
 ) -> None:
@@ -370,25 +392,3 @@ async def test_an_open_page_is_told_what_happens_as_server_sent_events(
     await until(
         lambda: all(task.get_name() != "live pages" for task in asyncio.all_tasks()), "the end of a page"
     )
-
-
-async def test_a_silent_stream_ends_too_when_its_sign_in_is_revoked(
-    inside: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(streams, "KEEP_ALIVE", 0.01)
-    agent = await inside.agent()
-    ours = {"Sec-Fetch-Site": "same-origin"}
-    async with (
-        http_server(inside.commands, callers=inside.tokens) as url,
-        httpx.AsyncClient(base_url=url, headers=ours, trust_env=False) as person,
-    ):
-        sign_in = (await person.post("/v1/sign-in", json={"token": TOKEN})).json()["id"]
-        (job,) = (await person.post("/v1/jobs", json=JOB)).json()["jobs"]
-        async with person.stream("GET", f"/v1/jobs/{job}/logs?follow=true") as response:
-            chunks = response.aiter_raw()
-            await agent.write(job, b"one")
-            assert await anext(chunks) == b"one"
-            await inside.commands.revoke_token(sign_in, "admin")
-            with pytest.raises(httpx.RemoteProtocolError):
-                await anext(chunks)
-        assert (await person.get("/v1/me")).status_code == 401
