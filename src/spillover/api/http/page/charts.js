@@ -45,10 +45,10 @@ export function nice(value) {
 }
 
 /**
- * Lines over time. Each line is `{name, colour, values, fill?, dash?}`; null breaks it.
+ * Lines over time. Each line is `{name, colour, values, fill?, dash?}`; null breaks it, and so does a time without values that is longer than `gap`.
  * @param {number[]} times milliseconds
  */
-export function lines(label, times, series, { height = 130, text = (value) => String(value), unit = "" } = {}) {
+export function lines(label, times, series, { height = 130, text = (value) => String(value), unit = "", gap = Infinity } = {}) {
   const top = nice(Math.max(...series.flatMap((it) => it.values.map((value) => value ?? 0)), 0));
   const box = chart(label, (width) => {
     const [left, right, bottom, above] = [46, 8, 20, 8];
@@ -66,7 +66,11 @@ export function lines(label, times, series, { height = 130, text = (value) => St
       let area = "";
       let start = null;
       it.values.forEach((value, index) => {
-        if (value === null) { if (start !== null) area += `L${x(times[index - 1])} ${y(0)}L${start} ${y(0)}Z`; start = null; return; }
+        if (start !== null && (value === null || times[index] - times[index - 1] > gap)) {
+          area += `L${x(times[index - 1])} ${y(0)}L${start} ${y(0)}Z`;
+          start = null;
+        }
+        if (value === null) return;
         const [px, py] = [x(times[index]).toFixed(1), y(value).toFixed(1)];
         path += `${start === null ? "M" : "L"}${px} ${py}`;
         area += `${start === null ? "M" : "L"}${px} ${py}`;

@@ -64,15 +64,16 @@ function lastHours(place) {
     const times = series.at.map((it) => Date.parse(it));
     const whole = (value) => (value >= 10_000 ? `${Math.round(value / 1000)}k` : amount(value));
     const figureOf = (title, keys, made) => h("figure", h("figcaption", { style: { display: "flex", "flex-wrap": "wrap", gap: ".2rem .8rem", "margin-bottom": ".2rem" } }, h("h3", title), h("span.keys", keys.map(([text, colour]) => h("span.key", { style: { "--c": colour } }, text)))), made);
+    const gap = 4000 * series.step_s; // nothing was taken while no server ran
     const nothing = times.map(() => 0);
     const owned = add(series.clusters, "cpus", "owned") ?? nothing;
     const used = add(series.clusters, "used_cpus", "owned") ?? nothing;
     const rented = add(series.clusters, "used_cpus", "rented") ?? nothing;
     return h("div.grid.two", {},
-      figureOf("CPUs", [["used, owned", "var(--running)"], ["capacity, owned", "var(--cancelled)"], ["used, rented", "var(--waiting)"]], lines("CPUs used and owned over the last hours", times, [{ name: "capacity, owned", colour: "var(--cancelled)", values: owned, dash: "4 3" }, { name: "used, owned", colour: "var(--running)", values: used, fill: true }, { name: "used, rented", colour: "var(--waiting)", values: rented }], { text: whole })),
-      figureOf("Jobs", [["waiting", "var(--waiting)"], ["running", "var(--running)"]], lines("Jobs waiting and running over the last hours", times, [{ name: "waiting", colour: "var(--waiting)", values: series.queued, fill: true }, { name: "running", colour: "var(--running)", values: series.running }], { text: whole })),
-      series.cost_an_hour ? figureOf("Rent an hour", [], lines("Rent an hour over the last hours", times, [{ name: "rent an hour", colour: "var(--timed-out)", values: series.cost_an_hour, fill: true }], { text: (value) => amount(value), unit: ` ${currencyName()}` })) : null,
-      series.spent ? figureOf("Spent", [], lines("Spent over the last hours", times, [{ name: "spent", colour: "var(--held)", values: series.spent, fill: true }], { text: (value) => amount(value), unit: ` ${currencyName()}` })) : null);
+      figureOf("CPUs", [["used, owned", "var(--running)"], ["capacity, owned", "var(--cancelled)"], ["used, rented", "var(--waiting)"]], lines("CPUs used and owned over the last hours", times, [{ name: "capacity, owned", colour: "var(--cancelled)", values: owned, dash: "4 3" }, { name: "used, owned", colour: "var(--running)", values: used, fill: true }, { name: "used, rented", colour: "var(--waiting)", values: rented }], { text: whole, gap })),
+      figureOf("Jobs", [["waiting", "var(--waiting)"], ["running", "var(--running)"]], lines("Jobs waiting and running over the last hours", times, [{ name: "waiting", colour: "var(--waiting)", values: series.queued, fill: true }, { name: "running", colour: "var(--running)", values: series.running }], { text: whole, gap })),
+      series.cost_an_hour ? figureOf("Rent an hour", [], lines("Rent an hour over the last hours", times, [{ name: "rent an hour", colour: "var(--timed-out)", values: series.cost_an_hour, fill: true }], { text: amount, unit: ` ${currencyName()}`, gap })) : null,
+      series.spent ? figureOf("Spent", [], lines("Spent over the last hours", times, [{ name: "spent", colour: "var(--held)", values: series.spent, fill: true }], { text: amount, unit: ` ${currencyName()}`, gap })) : null);
   };
   const box = panel(place, (signal) => get("/v1/series", { since: since() }, signal), draw, { every: 15_000, label: "The last hours" });
   return h("section.card", heading("The last hours", h("span.push", segments("How far back", HOURS, hours, (key) => { hours = key; refreshOf(box); }))), box);
