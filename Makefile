@@ -8,7 +8,7 @@ PEERS := .bench-venv
 # Tests start hundreds of Python processes. Without byte code on disk, each compiles all modules again and takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-stories test-faults kube test-kube tools test-deploy fuzz fuzz-inputs fuzz-capacity chaos chaos-kube soak check format proto client docs bench study clean
+.PHONY: demo test test-stories test-faults kube test-kube test-browser tools test-deploy fuzz fuzz-inputs fuzz-capacity chaos chaos-kube soak check format proto client docs bench study clean
 
 demo: $(STAMP)
 	@$(BIN)/spill demo
@@ -16,7 +16,7 @@ demo: $(STAMP)
 # Runs test files in parallel: many tests wait for servers, not for a core.
 WORKERS ?= 2
 test: $(STAMP)
-	@$(BIN)/python -m pytest -m "not slow and not kube" -n $(WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest -m "not slow and not kube and not browser" -n $(WORKERS) --dist loadfile
 
 # All cases of the tests with many seeds, of which `make test` runs the first few. They need cores, not time: they run in parallel.
 test-stories: $(STAMP)
@@ -72,6 +72,10 @@ soak: $(STAMP)
 test-deploy: $(STAMP)
 	@SPILL_TEST_IMAGE=1 $(BIN)/python -m pytest tests/e2e/test_deploy_image.py -v
 
+# Opens the web page of real servers in a real browser, which make tools installs.
+test-browser: $(STAMP)
+	@$(BIN)/python -m pytest -m browser tests/browser
+
 # Builds a Kubernetes control plane, and KWOK for its nodes, into a cache (SPILL_KUBE_CACHE). Takes about seven minutes on two cores, once.
 kube: $(STAMP)
 	@$(BIN)/python -m tests.support.kube.building
@@ -83,7 +87,7 @@ test-kube: kube
 # Installs Debian packages that some tests use. A test without its program is skipped and says so.
 tools:
 	@missing=$$(for each in podman:podman runc:runc busybox:busybox-static ip:iproute2 mpirun.openmpi:openmpi-bin mpicc.openmpi:libopenmpi-dev \
-  mpiexec.mpich:mpich mpicc.mpich:libmpich-dev; do \
+  mpiexec.mpich:mpich mpicc.mpich:libmpich-dev chromium:chromium; do \
 	  command -v $${each%%:*} >/dev/null || echo $${each##*:}; done); \
 	test -z "$$missing" || { echo "installing" $$missing; \
 	  { apt-get update && apt-get install -y --no-install-recommends $$missing; } >/dev/null 2>&1 \

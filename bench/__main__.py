@@ -27,6 +27,7 @@ TOPICS: Final = (
     "scheduling",
     "matching",
     "pools",
+    "pages",
     "pauses",
     "memory",
     "million",

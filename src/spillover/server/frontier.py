@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -219,16 +219,18 @@ def _point(measured: _Measured, policy: str) -> FrontierPoint:
         max_wait_s=measured.max_wait_s,
         mean_completion_s=measured.mean_completion_s,
         dominated=measured.dominated,
-        projects=[
-            FrontierProject(
-                each["project"],
-                each["jobs"],
-                each["wait_s"],
-                each["wait_then_s"],
-                each["cost"],
-                each["cost_then"],
-                each["verdict"],
-            )
-            for each in measured.projects
-        ],
+        projects=[project_of(each) for each in measured.projects],
+    )
+
+
+def project_of(change: Mapping[str, Any]) -> FrontierProject:
+    """Return what a back-test says of a project: both sides as simulated, so that they differ by the policy alone."""
+    return FrontierProject(
+        change["project"],
+        change["jobs"],
+        change["wait_as_ran_s"],
+        change["wait_then_s"],
+        change["cost_as_ran"],
+        change["cost_then"],
+        change["verdict"],
     )

@@ -4,7 +4,8 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.policy_options import write_choice
 from spillover.model.units import HOUR
 from spillover.policies.loading import load
-from spillover.server.frontier import points_of
+from spillover.server.frontier import points_of, project_of
+from spillover.wire.api import FrontierProject
 
 
 def waits(now: Choice) -> list[str]:
@@ -31,3 +32,18 @@ def test_a_duration_is_varied_too() -> None:
 def test_a_wait_without_a_coefficient_is_compared_with_break_even() -> None:
     for now in (Choice("zero"), Choice("never"), Choice("budget", {"b": 0.25})):
         assert waits(now)[5] == "break_even(0.076)"
+
+
+def test_a_project_is_compared_with_the_simulation_of_the_policies_of_the_time() -> None:
+    change = {
+        "project": "vision",
+        "jobs": 4,
+        "wait_s": 60.0,
+        "wait_as_ran_s": 50.0,
+        "wait_then_s": 20.0,
+        "cost": 3.0,
+        "cost_as_ran": 2.5,
+        "cost_then": 4.0,
+        "verdict": "wins",
+    }
+    assert project_of(change) == FrontierProject("vision", 4, 50.0, 20.0, 2.5, 4.0, "wins")

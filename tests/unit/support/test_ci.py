@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-TARGETS = "check tools test kube test-kube test-stories test-faults"
+TARGETS = "check tools test test-browser kube test-kube test-stories test-faults"
 TESTS = """
 from pathlib import Path
 import pytest

@@ -43,6 +43,8 @@ MEDIA: Final[Mapping[str, bytes]] = {
 }
 """By the end of the name of a file. Others are not served."""
 _HTML: Final = MEDIA["html"]
+_FOR_READERS: Final = re.compile(rb"^ *(?:(?://|/\*\*|\* |\*/).*\n)?", re.MULTILINE)
+"""Indentation, and comments that have a line of their own: scripts are sent without them. No text in a script spans lines."""
 _ZIPPED: Final = frozenset({"css", "html", "js", "svg"})
 _SHELL: Final = "index.html"
 
@@ -121,6 +123,8 @@ def message(
 def _asset(name: str, body: bytes) -> Asset:
     """Prepare a file for sending."""
     kind = name.rpartition(".")[2]
+    if kind == "js":
+        body = _FOR_READERS.sub(b"", body)
     zipped = gzip.compress(body, 9, mtime=0) if kind in _ZIPPED else body
     tag = f'"{sha256(body).hexdigest()[:32]}"'
     return Asset(body, zipped if len(zipped) < len(body) else None, MEDIA[kind], tag.encode())
