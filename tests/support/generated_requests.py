@@ -1,0 +1,60 @@
+"""Requests generated from the OpenAPI document: whatever is sent, the answer is one that the document allows.
+
+A test that `schema.parametrize()` of schemathesis makes generates its requests whenever tests are collected, in each process
+that collects them, which takes as long as sending them. These tests generate them when they run.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.generation.hypothesis.builder import HypothesisTestConfig, HypothesisTestMode, create_test
+from schemathesis.schemas import BaseSchema
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from spillover.api.http.openapi import describe
+from spillover.wire.endpoints import ENDPOINTS
+
+CHECKS: Final = [
+    not_a_server_error,
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+]
+OPERATIONS: Final = [f"{each.method} {each.path}" for each in ENDPOINTS]
+"""What tests are parametrized by."""
+
+
+@functools.cache
+def _described() -> BaseSchema:
+    schema = schemathesis.openapi.from_dict(msgspec.json.decode(describe(ENDPOINTS)))
+    schema.config.generation.update(modes=list(schemathesis.GenerationMode))
+    return schema
+
+
+def send_strange_requests(operation: str, url: str, token: str, examples: int) -> None:
+    """Send requests with bounds of every parameter, and so many at random, to one operation; raise at a wrong answer."""
+
+    def send(case: Any) -> None:
+        for endless in ("follow", "timeout"):
+            if endless in case.query:
+                case.query[endless] = "0"
+        if case.operation.path.endswith("/wait"):
+            case.query["timeout"] = "0"  # the job that is drawn may be there, and never ends
+        response = case.call(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=10)
+        case.validate_response(response, checks=CHECKS)
+
+    schema = _described()
+    wanted = schema.find_operation_by_label(operation)
+    assert wanted is not None
+    config = HypothesisTestConfig(schema.config, list(HypothesisTestMode))
+    bounds = settings(max_examples=examples, derandomize=True, suppress_health_check=list(HealthCheck))
+    create_test(operation=wanted, test_func=bounds(send), config=config)()
