@@ -5,7 +5,6 @@ that collects them, which takes as long as sending them. These tests generate th
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
