@@ -21,4 +21,4 @@ def url() -> Iterator[str]:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_no_request_is_too_strange(operation: str, url: str) -> None:
-    send_strange_requests(operation, url, TOKEN, 20)
+    send_strange_requests(operation, url, TOKEN, 10)

@@ -1,7 +1,8 @@
 """Requests generated from the OpenAPI document: whatever is sent, the answer is one that the document allows.
 
-A test that `schema.parametrize()` of schemathesis makes generates its requests whenever tests are collected, in each process
-that collects them, which takes as long as sending them. These tests generate them when they run.
+The tests that `schema.parametrize()` of schemathesis makes generate their requests whenever tests are collected, in each
+process that collects them, which takes as long as sending them. And they have one name, so that a run in several processes
+takes them for one test. These tests have the names of their operations, and generate requests when they run.
 """
 
 import functools
@@ -39,8 +40,13 @@ def _described() -> BaseSchema:
     return schema
 
 
-def send_strange_requests(operation: str, url: str, token: str, examples: int) -> None:
-    """Send requests with bounds of every parameter, and so many at random, to one operation; raise at a wrong answer."""
+def send_strange_requests(
+    operation: str, url: str, token: str, examples: int, *, bounds: bool = False
+) -> None:
+    """Send so many requests at random to one operation, and with `bounds` those with a bound of each of its parameters.
+
+    Raise at an answer that the document does not allow.
+    """
 
     def send(case: Any) -> None:
         for endless in ("follow", "timeout"):
@@ -54,6 +60,7 @@ def send_strange_requests(operation: str, url: str, token: str, examples: int) -
     schema = _described()
     wanted = schema.find_operation_by_label(operation)
     assert wanted is not None
-    config = HypothesisTestConfig(schema.config, list(HypothesisTestMode))
-    bounds = settings(max_examples=examples, derandomize=True, suppress_health_check=list(HealthCheck))
-    create_test(operation=wanted, test_func=bounds(send), config=config)()
+    modes = list(HypothesisTestMode) if bounds else [HypothesisTestMode.FUZZING]
+    config = HypothesisTestConfig(schema.config, modes)
+    tried = settings(max_examples=examples, derandomize=True, suppress_health_check=list(HealthCheck))
+    create_test(operation=wanted, test_func=tried(send), config=config)()
