@@ -18,9 +18,10 @@ WORKERS ?= 2
 test: $(STAMP)
 	@$(BIN)/python -m pytest -m "not slow and not kube and not browser" -n $(WORKERS) --dist loadfile
 
-# All cases of the tests with many seeds, of which `make test` runs the first few. They need cores, not time: they run in parallel.
+# All cases of the tests with many seeds or examples, of which `make test` runs the first few. They need cores, not time: they
+# run in parallel.
 test-stories: $(STAMP)
-	@$(BIN)/python -m pytest -m "slow and not kube" -n $(WORKERS) tests/property tests/unit
+	@$(BIN)/python -m pytest -m "(slow or hypothesis) and not kube" --hypothesis-profile stories -n $(WORKERS) tests/property tests/unit
 
 # Servers, agents and disks fail while real jobs run. Takes some minutes; best on an idle machine.
 test-faults: $(STAMP)

@@ -9,7 +9,8 @@ from hypothesis import settings
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A machine that stands still for a moment is no counterexample.
-settings.register_profile("patient", deadline=None)
+settings.register_profile("patient", deadline=None, max_examples=50)
+settings.register_profile("stories", deadline=None)  # with all examples: `tests/support/tiers.py`
 settings.load_profile("patient")
 
 

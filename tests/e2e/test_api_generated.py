@@ -1,27 +1,12 @@
 """Requests generated from the OpenAPI document, on a real server: no 5xx, and only answers that the document allows."""
 
 from collections.abc import Iterator
-from typing import Any
 
-import msgspec
 import pytest
-import schemathesis
-from hypothesis import HealthCheck, settings
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
-from spillover.api.http.openapi import describe
 from spillover.client import Client
-from spillover.wire.endpoints import ENDPOINTS
+from tests.support.generated_requests import OPERATIONS, send_strange_requests
 from tests.support.processes import ServerProcess
-
-CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance]
-schema = schemathesis.openapi.from_dict(msgspec.json.decode(describe(ENDPOINTS)))
-schema.config.generation.update(modes=list(schemathesis.GenerationMode))
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +27,12 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess
         server.clear()
 
 
-@schema.parametrize()
-@settings(max_examples=15, derandomize=True, suppress_health_check=list(HealthCheck))
-def test_no_request_is_too_strange_for_a_server(case: Any, standing: ServerProcess) -> None:
-    for endless in ("follow", "timeout"):
-        if endless in case.query:
-            case.query[endless] = "0"
-    token = (standing.data / "token").read_text().strip()
-    response = case.call(base_url=standing.url, headers={"Authorization": f"Bearer {token}"}, timeout=10)
-    case.validate_response(response, checks=CHECKS)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_no_request_is_too_strange(operation: str, standing: ServerProcess) -> None:
+    send_strange_requests(operation, standing, 10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_nor_is_one_with_a_bound_of_a_parameter(operation: str, standing: ServerProcess) -> None:
+    send_strange_requests(operation, standing, 20, bounds=True)

@@ -9,11 +9,24 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
 from tests.support.processes import ServerProcess, clean_environment, wait_until
+
+
+@pytest.fixture
+def servers(servers: Callable[..., ServerProcess]) -> Callable[..., ServerProcess]:
+    """Servers that load their modules themselves, as those of users do."""
+
+    def make(*options: str, **settings: Any) -> ServerProcess:
+        server = servers(*options, **settings)
+        server.forked = False
+        return server
+
+    return make
 
 
 def refused(server: ServerProcess, *options: str) -> str:

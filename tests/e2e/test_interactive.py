@@ -508,10 +508,9 @@ def test_a_lost_agent_ends_a_session_with_one_line(lab: ServerProcess, running: 
 
 def test_a_lost_server_ends_a_session_with_one_line(lab: ServerProcess, running: Callable[..., str]) -> None:
     job = running("sleep 1000")
-    beside = lab.start("exec", job, "--", "sleep", "6000")
-    wait_until(
-        lambda: [pid for pid in lab.tasks() if b"6000" in Path(f"/proc/{pid}/cmdline").read_bytes()], "it"
-    )
+    beside = lab.start("exec", job, "--", "sh", "-c", "echo begun; exec sleep 6000")
+    assert beside.stdout is not None
+    assert beside.stdout.readline() == "begun\n"
     lab.kill()
     _, said = beside.communicate(timeout=60)
     assert (beside.returncode, said) == (2, "spill: the connection was lost; the command was ended\n")

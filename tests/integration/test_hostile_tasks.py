@@ -15,7 +15,7 @@ import pytest
 from spillover.agent.tasks.isolation import RECORD
 from spillover.model.units import SECOND
 from spillover.wire import agents_pb2 as pb
-from tests.support.agent_process import AgentProcess, a_grant
+from tests.support.agent_process import AgentProcess, a_grant, ended
 from tests.support.processes import alive
 from tests.support.scripted_server import ScriptedServer
 from tests.support.tiers import few_of
@@ -47,7 +47,7 @@ async def agent(server: ScriptedServer, request: pytest.FixtureRequest) -> Async
 async def connected(server: ScriptedServer, agent: AgentProcess) -> None:
     """Wait until the agent is there, or skip where the machine has no such isolation."""
     assert agent.process is not None
-    waiting = {asyncio.ensure_future(server.connected()), asyncio.ensure_future(agent.process.wait())}
+    waiting = {asyncio.ensure_future(server.connected()), asyncio.ensure_future(ended(agent.process))}
     _, late = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     for each in late:
         each.cancel()

@@ -22,7 +22,7 @@ from tests.support.fuzz import main, planted, play_seed, report
 from tests.support.tiers import few_of
 
 SEEDS = 300
-FEW = 50
+FEW = 25
 """Seeds that every change is tried with."""
 CHUNK = 25
 FOUND = {"a restart that came after the end of its lease was given back": 50_697}

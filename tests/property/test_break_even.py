@@ -18,6 +18,7 @@ from spillover.sim import runner
 from spillover.sim.runner import simulate
 from spillover.sim.setting import RENTED, Fleet, Rent, Setting
 from spillover.sim.trace import TraceJob
+from tests.support.tiers import examples
 
 UNIT = 4
 """GPUs of a node."""
@@ -189,7 +190,7 @@ backfills = st.sampled_from(["out_of_order", "out_of_order", "strict"])
 places = st.sampled_from(["best_fit", "first_fit"])
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     job_lists(),
     st.integers(1, 3),
@@ -217,7 +218,7 @@ class Checked(Engine):
         return plan
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(job_lists(), st.integers(1, 3), st.sampled_from(sorted(COEFFICIENTS)), backfills, places)
 def test_a_board_that_is_made_anew_decides_the_same(
     jobs: list[TraceJob], nodes: int, coefficient: float, backfill: str, place: str

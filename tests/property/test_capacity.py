@@ -20,6 +20,7 @@ from spillover.model.job import Shape
 from spillover.model.resources import Resources
 from spillover.policies.place import BestFit, FirstFit, Low, Pack, SpreadOut
 from spillover.testing.world import OWNED
+from tests.support.tiers import examples
 
 WATCHED = replace(OWNED, kind="kubernetes")
 PLACES: list[Place] = [FirstFit(), BestFit(), SpreadOut(), Pack(), Low()]
@@ -143,7 +144,7 @@ def vectors(cluster: Capacity) -> list[list[int]]:
 
 
 @given(calendars(), st.lists(shapes(), min_size=1, max_size=4), st.sampled_from(PLACES))
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_a_job_fits_now_where_the_calendar_says_so(
     calendar: Calendar, asked: list[Shape], place: Place
 ) -> None:
@@ -164,7 +165,7 @@ def test_a_job_fits_now_where_the_calendar_says_so(
 
 
 @given(calendars(), shapes(), st.sampled_from(PLACES))
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_a_job_that_does_not_fit_is_promised_the_first_time_at_which_it_does(
     calendar: Calendar, shape: Shape, place: Place
 ) -> None:
@@ -183,7 +184,7 @@ def test_a_job_that_does_not_fit_is_promised_the_first_time_at_which_it_does(
 
 
 @given(calendars(), st.lists(shapes(), min_size=1, max_size=4), st.integers(0, 5), st.sampled_from(PLACES))
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_what_starts_later_fits_then_and_changes_nothing_now(
     calendar: Calendar, asked: list[Shape], at: int, place: Place
 ) -> None:
@@ -227,7 +228,7 @@ class ByName:
     ),
     st.sampled_from(PLACES),
 )
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_a_look_ahead_that_changes_machines_together_finds_what_a_look_at_each_machine_does(
     nodes: int, steps: list[tuple[int, int, bool]], place: Place
 ) -> None:

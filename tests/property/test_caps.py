@@ -38,6 +38,7 @@ from spillover.model.units import DAY, HOUR, MINUTE, MONEY, SECOND
 from spillover.policies.loading import load
 from spillover.testing.world import OWNED, World
 from tests.support.sameness import Checkpoints, said_by
+from tests.support.tiers import examples
 
 NAME = ClusterName
 CLOUD = ClusterSpec(
@@ -347,7 +348,7 @@ class Spending(RuleBasedStateMachine):
 
 TestSpending = Spending.TestCase
 TestSpending.settings = settings(
-    max_examples=120,
+    max_examples=examples(120),
     stateful_step_count=40,
     phases=(Phase.generate,),
     suppress_health_check=list(HealthCheck),

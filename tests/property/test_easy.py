@@ -21,6 +21,7 @@ from tests.support.exact_jobs import (
     shape_of,
     tasks_to_place,
 )
+from tests.support.tiers import examples
 
 EASY = Choice("easy")
 
@@ -80,7 +81,7 @@ class Promises:
         return True
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(job_lists(), st.integers(2, 4), st.sampled_from(["first_fit", "best_fit", "worst_fit"]))
 def test_the_head_starts_no_later_than_it_was_promised(jobs: list[TraceJob], nodes: int, place: str) -> None:
     where = on_machines(nodes, EASY, place)
@@ -88,7 +89,7 @@ def test_the_head_starts_no_later_than_it_was_promised(jobs: list[TraceJob], nod
     assert len(outcomes) == len(jobs)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(gang_lists(), st.integers(4, 5))
 def test_so_does_a_gang_with_groups_or_of_elastic_size(jobs: list[TraceJob], nodes: int) -> None:
     where = on_machines(nodes, EASY)

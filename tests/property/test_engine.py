@@ -72,6 +72,7 @@ from spillover.policies.loading import load
 from spillover.testing.world import OWNED, RENTED, World
 from spillover.wire.journal import decode_event, encode_event
 from tests.support.sameness import Checkpoints, said_by
+from tests.support.tiers import examples
 
 OTHER = ClusterSpec(ClusterName("lab"), "agents", Role.OWNED)
 CHEAP = ClusterSpec(ClusterName("spot"), "agents", Role.RENTED, Price(1, 1, 1), Billing(60 * SECOND))
@@ -691,5 +692,7 @@ def replayed(events: list[AnyEvent]) -> State:
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck))
+TestLife.settings = settings(
+    max_examples=examples(60), stateful_step_count=40, suppress_health_check=list(HealthCheck)
+)
 assert JobState.HELD not in TERMINAL

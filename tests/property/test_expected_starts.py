@@ -19,6 +19,7 @@ from spillover.sim.runner import Simulation
 from spillover.sim.setting import Fleet, FleetMachine, Rent, ReservedNodes, Scene, Setting
 from spillover.sim.trace import TraceJob
 from tests.support.exact_jobs import NODE, gang_lists, job_lists, on_machines
+from tests.support.tiers import examples
 
 BACKFILLS = (
     Choice("strict"),
@@ -66,7 +67,7 @@ class Foresight:
 
 
 @pytest.mark.parametrize("backfill", BACKFILLS, ids=lambda choice: choice.name)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     job_lists(),
     st.integers(2, 4),
@@ -108,7 +109,7 @@ RESERVED = st.builds(
 
 
 @pytest.mark.parametrize("backfill", BACKFILLS, ids=lambda choice: choice.name)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     gang_lists(),
     st.integers(3, 4),

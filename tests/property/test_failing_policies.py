@@ -26,6 +26,7 @@ from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, RENTED, World
 from spillover.wire.journal import decode_event, encode_event
 from tests.support.sameness import Checkpoints, said_by
+from tests.support.tiers import examples
 
 ODD: list[Any] = [None, float("nan"), -5, "text", 2.5, (1, "a"), [], object(), 10**30, True]
 
@@ -132,7 +133,7 @@ def replayed(events: list[AnyEvent]) -> Engine:
     return engine
 
 
-@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), suppress_health_check=list(HealthCheck))
 @given(policies=policy_sets, story=st.lists(steps, max_size=25))
 def test_the_book_stays_right_and_replays_to_the_same_plans(
     policies: PolicySet, story: list[tuple[str, int, int]]

@@ -20,6 +20,7 @@ from spillover.model.units import MINUTE, SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
 from spillover.testing.world import World
+from tests.support.tiers import examples
 
 
 def fair(shares: str = "", *, backfill: str = "out_of_order", half_life: int = 60 * MINUTE) -> PolicySet:
@@ -55,7 +56,7 @@ def compete(world: World, runtimes: dict[str, int], minutes: int) -> dict[str, i
     return got
 
 
-@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), suppress_health_check=list(HealthCheck))
 @given(
     weights=st.tuples(st.integers(1, 4), st.integers(1, 4)),
     runtimes=st.tuples(st.integers(1, 9), st.integers(1, 9)),
@@ -125,7 +126,7 @@ keys = st.integers(-2, 2)
 lanes = st.lists(st.tuples(st.sampled_from("pqrs"), st.lists(keys, max_size=4)), max_size=12)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     lanes=lanes,
     many=st.booleans(),

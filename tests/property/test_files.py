@@ -16,6 +16,7 @@ from spillover.client.packing import pack
 from spillover.forms.jobs.matching import Folder, among, fixed
 from spillover.model.files import MOST_PART, MOST_PATH, clash, wrong_path
 from spillover.wire.api import FilesView, FileView
+from tests.support.tiers import examples
 
 HOSTILE = [
     "..",
@@ -55,7 +56,7 @@ def folder() -> Iterator[Path]:
 
 
 @given(path)
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_a_path_that_is_taken_stays_below_its_folder(text: str) -> None:
     if wrong_path(text) is None:
         whole = os.path.normpath(os.path.join("/root/folder", text))  # noqa: PTH118 - as the system joins them
@@ -111,7 +112,7 @@ trees = st.lists(
 
 
 @given(trees, st.one_of(path, st.sampled_from(["**", "**/*", "*", "a/**", "?", "[ab]*", "a", "*/b"])))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_what_matches_is_a_file_of_the_folder_and_each_is_named_once(
     tree: list[tuple[list[str], str]], pattern: str
 ) -> None:
@@ -162,7 +163,7 @@ patterns = st.lists(
 )
 @example(["a/b", ".hidden/a", "a/.hidden/b"], "**")
 @example(["a/b/a", "a/a"], "**/**/a")
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_a_list_of_paths_is_searched_as_a_folder_is(paths: list[str], pattern: str) -> None:
     if clash(paths) is not None:
         return
@@ -176,7 +177,7 @@ def test_a_list_of_paths_is_searched_as_a_folder_is(paths: list[str], pattern: s
 
 @given(path, st.one_of(st.none(), path))
 @example("[a]", "")
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_packing_takes_what_is_inside_or_refuses_in_words(source: str, to: str | None) -> None:
     with folder() as root:
         (root / "a").mkdir()
@@ -195,7 +196,7 @@ def test_packing_takes_what_is_inside_or_refuses_in_words(source: str, to: str |
 
 
 @given(path)
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_fetching_never_writes_outside(text: str) -> None:
     with folder() as root:
         (root / "a").symlink_to("..")

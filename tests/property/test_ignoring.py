@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from spillover.forms.jobs.ignoring import RuleFiles
 from tests.support.processes import clean_environment
+from tests.support.tiers import examples
 
 FILES = [
     *(
@@ -123,7 +124,7 @@ def repository() -> Iterator[Path]:
 @example({"": "\\#x\n\\!x\nx\\ \nx \n"})
 @example({"": "a\r\n\ufeffb\n"})
 @example({"": "\ufeffb\n"})
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_the_same_files_are_left_out_as_by_git(repository: Path, tree: dict[str, str]) -> None:
     for folder in ("", "d", "d/e", "e", "out"):
         (repository / folder / ".gitignore").write_bytes(tree.get(folder, "").encode())

@@ -37,6 +37,7 @@ from spillover.policies.loading import load
 from spillover.policies.place import FirstFit
 from spillover.testing.builders import JobBuilder, a_job
 from spillover.testing.world import OWNED, World
+from tests.support.tiers import examples
 
 LAB = replace(OWNED, gangs=True)
 
@@ -150,7 +151,7 @@ def most(
 
 
 @given(insides(), st.lists(requests(), min_size=1, max_size=6), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_what_fits_and_what_is_granted_is_what_trying_everything_finds(
     inside: Inside, asked: list[tuple[Resources, Topology]], data: st.DataObject
 ) -> None:
@@ -201,7 +202,7 @@ def test_what_fits_and_what_is_granted_is_what_trying_everything_finds(
 
 
 @given(insides(), requests(), st.integers(1, 3))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_never_is_what_an_empty_machine_cannot_hold(
     inside: Inside, asked: tuple[Resources, Topology], tasks: int
 ) -> None:
@@ -223,7 +224,7 @@ def test_never_is_what_an_empty_machine_cannot_hold(
     st.sampled_from(["out_of_order", "easy", "conservative"]),
     st.data(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_nothing_inside_is_given_twice_whatever_starts_and_ends(
     inside: Inside,
     asked: list[tuple[tuple[Resources, Topology], int, int]],
@@ -302,7 +303,7 @@ def a_gang(name: str, groups: list[tuple[tuple[Resources, Topology], int]]) -> J
     ),
     st.data(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_tasks_of_unlike_groups_get_what_they_ask_for_whatever_starts_and_ends(
     inside: Inside,
     asked: list[tuple[list[tuple[tuple[Resources, Topology], int]], int]],
@@ -373,7 +374,7 @@ def has_room(spans: list[Span], asked: Span, socket: int | None, cores: int) -> 
     st.lists(st.tuples(st.integers(1, 4), st.integers(1, 6), st.booleans()), max_size=5),
     st.lists(st.tuples(st.integers(1, 4), st.integers(1, 6), st.booleans()), min_size=1, max_size=8),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_socket_is_booked_when_a_naive_calendar_first_has_room(
     running: list[tuple[int, int, bool]], asked: list[tuple[int, int, bool]]
 ) -> None:

@@ -14,6 +14,7 @@ from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import JobBuilder, a_job
 from spillover.testing.world import World
+from tests.support.tiers import examples
 
 POLICIES = [
     PolicySet(wait=Choice("never")),
@@ -52,7 +53,7 @@ def seen(job: Job) -> object:
     return phase, job.kind, job.terms, job.priority, job.latest, job.due, job.arrived
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.sampled_from(POLICIES), st.lists(st.tuples(jobs, jobs), min_size=1, max_size=5), st.booleans())
 def test_a_changed_job_is_placed_as_if_it_had_been_submitted_so(
     policies: PolicySet, asked: list[tuple[dict[str, Any], dict[str, Any]]], rented: bool

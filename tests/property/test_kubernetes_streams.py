@@ -29,6 +29,7 @@ from tests.support.kubernetes import (
     ended,
     when,
 )
+from tests.support.tiers import examples
 
 T = TypeVar("T", KubeJob, Pod)
 
@@ -216,7 +217,7 @@ STEPS = st.tuples(FEW, FEW, FEW, st.sampled_from(ELSE))
 """How far the story goes on, how much of it each stream tells, and what else happens."""
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(CODES, REMOVALS, st.booleans(), st.lists(STEPS, max_size=6))
 @example(
     3, "pod first", False, [(6, 0, 3, "list_pods"), (6, 0, 2, "settle")]

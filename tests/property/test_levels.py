@@ -24,6 +24,7 @@ from spillover.policies.loading import load
 from spillover.policies.place import BestFit, FirstFit, High, Pack, SpreadOut
 from spillover.testing.builders import JobBuilder, a_job
 from spillover.testing.world import OWNED, World
+from tests.support.tiers import examples
 
 LEVELLED = replace(OWNED, gangs=True, levels=(Level("zone", "zone"), Level("rack", "example.com/rack")))
 PLACES: list[Place] = [FirstFit(), BestFit(), SpreadOut(), Pack(), High()]
@@ -182,7 +183,7 @@ def sums(cluster: Capacity) -> None:
 
 
 @given(clusters(), st.lists(shapes(), min_size=1, max_size=4), st.sampled_from(PLACES))
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_a_gang_finds_a_place_exactly_when_a_plain_search_does(
     nodes: list[Node], asked: list[Shape], place: Place
 ) -> None:
@@ -223,7 +224,7 @@ def check_taken(parts: list[Part], shape: Shape) -> None:
 
 
 @given(clusters(), shapes(), st.sampled_from(PLACES))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_barred_machines_get_no_task(nodes: list[Node], shape: Shape, place: Place) -> None:
     cluster = cluster_of(nodes)
     barred = {0, 1}
@@ -234,7 +235,7 @@ def test_barred_machines_get_no_task(nodes: list[Node], shape: Shape, place: Pla
 
 
 @given(clusters(), shapes(), st.sampled_from(PLACES))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_the_future_places_a_gang_where_a_plain_search_does(
     nodes: list[Node], shape: Shape, place: Place
 ) -> None:
@@ -254,7 +255,7 @@ def test_the_future_places_a_gang_where_a_plain_search_does(
 
 
 @given(clusters(), shapes())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_the_most_that_could_ever_fit_is_that_of_empty_nodes(nodes: list[Node], shape: Shape) -> None:
     cluster = cluster_of(nodes)
     empty = [Found(replace(node, holding={}, used=Resources()), node.capacity) for node in nodes]
@@ -263,7 +264,7 @@ def test_the_most_that_could_ever_fit_is_that_of_empty_nodes(nodes: list[Node], 
 
 
 @given(clusters(), st.booleans(), st.sampled_from(PLACES))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_a_single_task_that_wants_a_node_for_itself_gets_an_empty_one(
     nodes: list[Node], alone: bool, place: Place
 ) -> None:
@@ -284,7 +285,7 @@ def test_a_single_task_that_wants_a_node_for_itself_gets_an_empty_one(
     clusters(),
     st.lists(st.tuples(st.integers(0, 6), st.sampled_from(["move", "drop", "use", "grow"])), max_size=8),
 )
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_vertices_count_what_is_free_while_nodes_come_and_go(
     nodes: list[Node], story: list[tuple[int, str]]
 ) -> None:
@@ -343,7 +344,7 @@ def submissions(draw: st.DrawFn) -> JobBuilder:
     st.sampled_from(BACKFILLS),
     st.integers(0, 3),
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 def test_no_job_ever_shares_a_node_with_an_exclusive_one(
     story: list[JobBuilder | int], backfill: Choice, queue: int
 ) -> None:

@@ -7,6 +7,7 @@ from spillover.core.records.jobs import Queued
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, World
+from tests.support.tiers import examples
 
 shapes = st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 2))
 """CPUs, bytes of memory and GPUs; a job may ask for nothing at all."""
@@ -25,7 +26,7 @@ def _fits_nowhere(world: World) -> bool:
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(nodes=nodes, steps=steps)
 def test_nothing_that_fits_is_left_waiting(
     nodes: list[tuple[int, int, int]], steps: list[tuple[int, int, int] | int]

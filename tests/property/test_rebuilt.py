@@ -32,27 +32,27 @@ def tell(story: Story) -> None:
     assert replay.difference is None
 
 
-@pytest.mark.parametrize("seed", [*few_of(3, range(8)), 34, 71, 98, 170, 231])
+@pytest.mark.parametrize("seed", [*few_of(1, range(8)), 34, 71, 98, 170, 231])
 def test_a_server_that_starts_anew_decides_the_same(seed: int) -> None:
     tell(Story(seed))
 
 
-@pytest.mark.parametrize("seed", [*few_of(4, range(12)), 50, 127, 191])
+@pytest.mark.parametrize("seed", [*few_of(1, range(12)), 50, 127, 191])
 def test_so_it_does_when_policies_agents_and_the_configuration_change(seed: int) -> None:
     tell(WilderStory(seed))
 
 
-@pytest.mark.parametrize("seed", few_of(4, range(24)))
+@pytest.mark.parametrize("seed", few_of(2, range(24)))
 def test_so_it_does_when_elastic_gangs_share_what_is_free(seed: int) -> None:
     tell(SharingStory(seed))
 
 
-@pytest.mark.parametrize("seed", few_of(6, range(24)))
+@pytest.mark.parametrize("seed", few_of(2, range(24)))
 def test_so_it_does_when_clusters_come_and_go(seed: int) -> None:
     tell(ClustersStory(seed))
 
 
-@pytest.mark.parametrize("seed", [*few_of(3, range(8)), 11, 17, 170])
+@pytest.mark.parametrize("seed", [*few_of(1, range(8)), 11, 17, 170])
 def test_so_it_does_when_looks_and_plans_are_bounded_so_tightly_that_most_have_to_wait_for_their_turn(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ from spillover.testing.builders import a_job
 from spillover.testing.world import World
 from spillover.wire.journal import decode_event
 from tests.support.sameness import indexed_by, said_by
+from tests.support.tiers import examples
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 STORY = FIXTURES / "journals" / "make.py"
@@ -78,7 +79,7 @@ def test_journals_of_every_release_are_replayed_to_the_state_they_led_to() -> No
         assert msgspec.json.decode(msgspec.json.encode(found)) == recorded, path.name
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(
     cpus=st.lists(st.sampled_from([1, 2, 9]), min_size=1, max_size=4),
     queued=st.integers(0, 4),

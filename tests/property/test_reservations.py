@@ -28,7 +28,7 @@ from tests.support.exact_jobs import (
     shape_of,
     tasks_to_place,
 )
-from tests.support.tiers import few_of
+from tests.support.tiers import examples, few_of
 
 CONSERVATIVE = Choice("conservative")
 
@@ -80,7 +80,7 @@ def starts(jobs: Sequence[TraceJob], where: Setting) -> list[int]:
     return [each.start // SECOND for each in simulate(jobs, where)]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(job_lists(), st.integers(2, 4))
 def test_with_exact_runtimes_each_job_starts_when_the_jobs_ahead_of_it_first_leave_room(
     jobs: list[TraceJob], nodes: int
@@ -89,14 +89,14 @@ def test_with_exact_runtimes_each_job_starts_when_the_jobs_ahead_of_it_first_lea
     assert starts(jobs, where) == booked_in_order(jobs, where)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(job_lists(), st.sampled_from(["best_fit", "worst_fit", "spread"]))
 def test_on_one_machine_that_holds_for_every_place_policy(jobs: list[TraceJob], place: str) -> None:
     where = on_machines(1, CONSERVATIVE, place, node=NODE.times(4))
     assert starts(jobs, where) == booked_in_order(jobs, where)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(job_lists(exact=False), st.integers(2, 4), st.sampled_from(["first_fit", "best_fit", "spread"]))
 def test_a_reservation_for_every_job_is_conservative(jobs: list[TraceJob], nodes: int, place: str) -> None:
     every = Choice("hybrid", {"depth": len(jobs) + 1})
@@ -105,7 +105,7 @@ def test_a_reservation_for_every_job_is_conservative(jobs: list[TraceJob], nodes
     )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(job_lists(exact=False), st.integers(2, 4), st.sampled_from(["first_fit", "best_fit", "spread"]))
 def test_one_reservation_is_easy(jobs: list[TraceJob], nodes: int, place: str) -> None:
     one = Choice("hybrid", {"depth": 1})
@@ -162,7 +162,7 @@ class Promises:
         ]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(job_lists(exact=False), st.integers(2, 4), st.integers(2, 4))
 def test_no_job_that_starts_delays_a_job_with_a_reservation(
     jobs: list[TraceJob], nodes: int, depth: int
@@ -171,14 +171,14 @@ def test_no_job_that_starts_delays_a_job_with_a_reservation(
     assert len(simulate(jobs, where, Promises(jobs, where, depth))) == len(jobs)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(gang_lists(elastic=False), st.integers(4, 5))
 def test_that_holds_for_gangs_and_groups(jobs: list[TraceJob], nodes: int) -> None:
     where = on_machines(nodes, CONSERVATIVE)
     assert starts(jobs, where) == booked_in_order(jobs, where)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(gang_lists(exact=False), st.integers(4, 5), st.integers(2, 4))
 def test_no_gang_of_elastic_size_that_starts_delays_a_job_with_a_reservation(
     jobs: list[TraceJob], nodes: int, depth: int
@@ -187,7 +187,7 @@ def test_no_gang_of_elastic_size_that_starts_delays_a_job_with_a_reservation(
     assert len(simulate(jobs, where, Promises(jobs, where, depth))) == len(jobs)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     job_lists(exact=False),
     st.integers(2, 4),
@@ -215,7 +215,7 @@ def test_a_cycle_that_is_not_repeated_would_decide_nothing_more(first: int) -> N
             assert found == written(jobs, where), seed
 
 
-@pytest.mark.parametrize("first", few_of(2, range(0, 1000, 50)))
+@pytest.mark.parametrize("first", few_of(1, range(0, 1000, 50)))
 def test_reservations_that_were_kept_decide_as_new_ones(first: int) -> None:
     for seed in range(first, first + 50):
         jobs, where = full_house(Random(seed), several=True)

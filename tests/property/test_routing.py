@@ -17,6 +17,7 @@ from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, World
+from tests.support.tiers import examples
 
 LAB = ClusterName("onprem")
 routes = st.sampled_from(
@@ -59,7 +60,7 @@ agents = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     route=routes,
     made=agents,

@@ -23,7 +23,7 @@ from spillover.sim.trace import TraceJob
 from spillover.sim.world import SimulatedWorld
 from spillover.stores.memory import open_memory
 from spillover.wire.journal import decode_event, encode_event
-from tests.support.tiers import few_of
+from tests.support.tiers import examples, few_of
 from tests.support.virtual_time import VirtualTime, run_virtually
 
 GIB = 2**30
@@ -167,7 +167,7 @@ def traces(draw: st.DrawFn) -> list[TraceJob]:
     ]
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(
     jobs=traces(),
     policies=st.sampled_from(POLICIES),
@@ -179,7 +179,7 @@ def test_the_live_loop_and_the_simulator_write_the_same_journal(
     same(jobs, Setting(FLEET, rent, policies))
 
 
-@pytest.mark.parametrize("policies", few_of(2, POLICIES), ids=lambda policies: policies.wait.name)
+@pytest.mark.parametrize("policies", few_of(1, POLICIES), ids=lambda policies: policies.wait.name)
 def test_a_busy_hour_is_the_same_live_and_simulated(policies: PolicySet) -> None:
     jobs = [
         TraceJob(

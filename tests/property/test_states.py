@@ -26,6 +26,7 @@ from spillover.model.topology import Level, Topology
 from spillover.model.where import Rules
 from spillover.policies.place import BestFit, FirstFit, High, Low, Pack, SpreadOut, WorstFit
 from spillover.testing.world import OWNED
+from tests.support.tiers import examples
 
 FEW: Final = 8
 LAB = replace(OWNED, gangs=True, levels=(Level("rack", "rack"),))
@@ -261,7 +262,7 @@ class Story:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_who_reads_states_finds_what_a_look_at_each_machine_does(seed: int) -> None:
     story = Story(Random(seed))
     for _ in range(40):
@@ -270,7 +271,7 @@ def test_who_reads_states_finds_what_a_look_at_each_machine_does(seed: int) -> N
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_every_machine_is_in_its_state(seed: int) -> None:
     story = Story(Random(seed))
     for _ in range(60):

@@ -45,6 +45,7 @@ from spillover.policies.loading import load
 from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, World
 from tests.support.sameness import Checkpoints, said_by
+from tests.support.tiers import examples
 
 GANGS = structs.replace(OWNED, gangs=True)
 NODES = [NodeName("n1"), NodeName("n2"), NodeName("n3")]
@@ -302,4 +303,4 @@ def check_rule(model: Model, event: JobEnded) -> None:
 
 
 TestGangs = Gangs.TestCase
-TestGangs.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestGangs.settings = settings(max_examples=examples(150), stateful_step_count=30, deadline=None)

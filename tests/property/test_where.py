@@ -23,6 +23,7 @@ from spillover.policies.loading import load
 from spillover.testing.builders import JobBuilder, a_job
 from spillover.testing.world import World
 from tests.support.sameness import Checkpoints
+from tests.support.tiers import examples
 
 NAMES = ("lab", "kube", "cloud", "far")
 words = st.sampled_from(("a", "b"))
@@ -280,7 +281,7 @@ def _submit(world: World, job: JobBuilder, number: int) -> None:
     world.submit(job.called(f"j{number}").between(deadline=due))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     specs=st.lists(clusters, min_size=1, max_size=4),
     seen=st.lists(nodes, min_size=1, max_size=3),

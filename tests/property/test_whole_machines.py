@@ -18,6 +18,7 @@ from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, SECOND
 from spillover.policies.place import BestFit, FirstFit, WorstFit
 from spillover.testing.world import OWNED as FLAT
+from tests.support.tiers import examples
 
 OWNED = replace(FLAT, gangs=True)
 WHOLE = Resources(4000, 4 << 30)
@@ -96,7 +97,7 @@ def an_outlook(random: Random, *, odd: bool) -> tuple[Outlook, dict[JobId, int]]
 
 
 @given(st.integers(0, 2**32), st.integers(1, 30))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_counting_whole_machines_gives_the_same_latecomers_as_looking_at_each(seed: int, most: int) -> None:
     outlook, limits = an_outlook(Random(seed), odd=False)
     found = whole_latecomers(outlook, limits, most)
@@ -105,7 +106,7 @@ def test_counting_whole_machines_gives_the_same_latecomers_as_looking_at_each(se
 
 
 @given(st.integers(0, 2**32), st.integers(1, 30))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_where_machines_are_shared_or_unlike_counting_gives_the_same_or_no_answer(
     seed: int, most: int
 ) -> None:

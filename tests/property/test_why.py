@@ -30,6 +30,7 @@ from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import JobBuilder, a_job
 from spillover.testing.world import World
+from tests.support.tiers import examples
 
 NAMES = [f"job{letter}" for letter in "abcdefghijkl"]
 ORDERS = [
@@ -147,7 +148,7 @@ def hold_others(world: World, job: str) -> None:
             world.act(Act.HOLD, each.id)
 
 
-@settings(max_examples=300, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300), suppress_health_check=list(HealthCheck))
 @given(worlds(), st.integers(0, 11), st.data())
 def test_what_the_reason_names_starts_the_job(world: World, pick: int, data: st.DataObject) -> None:
     waiting = [job.id for job in world.state.jobs.values() if job.state in {JobState.HELD, JobState.QUEUED}]
@@ -246,7 +247,7 @@ def never_starts(world: World, job: str, reason: object) -> None:
             pass
 
 
-@settings(max_examples=30, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), suppress_health_check=list(HealthCheck))
 @given(worlds(), st.integers(0, 11))
 def test_a_job_spills_over_when_why_says_so_and_not_before(world: World, pick: int) -> None:
     waiting = [job.id for job in queue(world) if why(world, job.id).spills_at is not None]

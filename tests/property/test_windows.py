@@ -20,6 +20,7 @@ from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
 from spillover.testing.world import START, World
+from tests.support.tiers import examples
 
 RACK = Level("rack", "example.com/rack")
 CLUSTER = ClusterSpec(ClusterName("onprem"), "agents", Role.OWNED, gangs=True, levels=(RACK,))
@@ -182,7 +183,7 @@ class Story:
 RENTED = ClusterSpec(ClusterName("cloud"), "agents", Role.RENTED)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.sampled_from(BACKFILLS),
     st.sampled_from([Choice("never"), Choice("break_even", {"coefficient": 5.0})]),

@@ -3,13 +3,13 @@
 import asyncio
 import os
 import signal
-import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from spillover.model.units import MINUTE, SECOND
 from spillover.wire import agents_pb2 as pb
+from tests.support.fork_server import AGENT, Forked, fork_server
 
 
 class AgentProcess:
@@ -19,7 +19,7 @@ class AgentProcess:
         self.folder = data / "agents" / name
         self._words = ["--data", str(data), "--name", name, "--cluster", "lab", "--cpu", cpu, *words]
         self._log = data / f"{name}.log"
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: Forked | asyncio.subprocess.Process | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -34,8 +34,12 @@ class AgentProcess:
         """Start the agent, or start it again."""
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "spillover.agent", *self._words, stderr=log
+            self.process = fork_server(AGENT).start(
+                self._words,
+                folder=Path.cwd(),
+                environment=os.environ,
+                streams=(0, 1, log.fileno()),
+                program="spillover.agent",
             )
 
     @property
@@ -57,7 +61,7 @@ class AgentProcess:
         """Wait for the agent to exit; return its exit code."""
         assert self.process is not None
         async with asyncio.timeout(seconds):
-            return await self.process.wait()
+            return await ended(self.process)
 
     async def stop(self) -> int:
         """Stop the agent in order, if it still runs."""
@@ -74,6 +78,19 @@ class AgentProcess:
     def said(self) -> str:
         """Return its log."""
         return self._log.read_text()
+
+
+async def ended(process: Forked | asyncio.subprocess.Process) -> int:
+    """Wait for the end of a process; its exit code."""
+    if isinstance(process, Forked) and process.returncode is None:
+        loop, readable, number = asyncio.get_running_loop(), asyncio.Event(), process.fileno()
+        loop.add_reader(number, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            loop.remove_reader(number)
+    code = process.wait()
+    return code if isinstance(code, int) else await code
 
 
 def a_grant(

@@ -2,11 +2,10 @@
 
 import os
 import signal
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
+from tests.support.fork_server import AGENT, Forked, fork_server
 from tests.support.processes import clean_environment, processes_of
 
 
@@ -18,17 +17,16 @@ class RemoteAgent:
         self.folder = folder
         self._words = words
         self._environment = environment
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Forked | None = None
 
     def start(self) -> "RemoteAgent":
-        with (self.folder / "agent.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "spillover.cli", "agent", *self._words],
-                cwd=self.folder,
-                env=clean_environment() | {"XDG_STATE_HOME": str(self.folder / "state")} | self._environment,
-                stdin=subprocess.DEVNULL,
-                stderr=log,
-                text=True,
+        environment = clean_environment() | {"XDG_STATE_HOME": str(self.folder / "state")} | self._environment
+        with Path(os.devnull).open("rb") as nothing, (self.folder / "agent.log").open("ab") as log:
+            self.process = fork_server(AGENT).start(
+                ["agent", *self._words],
+                folder=self.folder,
+                environment=environment,
+                streams=(nothing.fileno(), 1, log.fileno()),
             )
         return self
 

@@ -28,6 +28,7 @@ from spillover.model.ids import JobId
 from spillover.model.job import Shell
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
+from tests.support.tiers import examples
 
 HEARTBEAT, SHORT = 2 * SECOND, 30 * SECOND
 CAPACITY = Resources(4000, 100, 1)
@@ -251,4 +252,4 @@ class AgentMachine(RuleBasedStateMachine):
 
 
 TestAgentMachine = AgentMachine.TestCase
-TestAgentMachine.settings = settings(max_examples=150, stateful_step_count=40)
+TestAgentMachine.settings = settings(max_examples=examples(150), stateful_step_count=40)

@@ -1,6 +1,7 @@
 """Commands that a fork server runs do what they do as processes that were started by themselves."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -87,6 +88,22 @@ def test_one_that_takes_too_long_is_killed(forks: ForkServer, tmp_path: Path) ->
     with pytest.raises(subprocess.TimeoutExpired):
         forks.run(("submit", str(pipe)), folder=tmp_path, environment=clean_environment(), timeout=0.2)
     assert forks.run(("version",), folder=tmp_path, environment=clean_environment()).returncode == 0
+
+
+def test_one_that_goes_on_shows_its_command_line_until_it_is_ended(forks: ForkServer, tmp_path: Path) -> None:
+    pipe = tmp_path / "job.yaml"
+    os.mkfifo(pipe)
+    words = ("submit", str(pipe))
+    process = forks.start(words, folder=tmp_path, environment=clean_environment(), streams=(0, 1, 2))
+    assert (process.poll(), process.returncode) == (None, None)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.01)
+    shown = Path(f"/proc/{process.pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    assert [word.decode() for word in shown] == [sys.executable, "-m", "spillover.cli", *words]
+    process.kill()
+    assert process.wait(10) == process.poll() == -signal.SIGKILL
+    process.terminate()  # which does nothing any more
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_what_is_loaded_before_is_what_every_command_loads() -> None:
