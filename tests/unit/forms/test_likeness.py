@@ -93,7 +93,8 @@ def test_a_script_is_the_same_program_when_it_is_edited_or_gets_arguments(first:
     """What it runs is another command each time."""
     asked = [("pass\n", ()), ("pass # better\n", ()), ("pass\n", ("0.1",))]
     works = [
-        read_script(f"{first}\n{text}", "train", arguments=arguments)[0].spec.work for text, arguments in asked
+        read_script(f"{first}\n{text}", "train", arguments=arguments)[0].spec.work
+        for text, arguments in asked
     ]
     assert len({command(work) for work in works}) == 3
     assert len({program(work) for work in works}) == 1
