@@ -80,6 +80,18 @@ async def test_the_answer_is_the_same_before_and_after_it_is_written(
     assert [each.user for each in await told(control, user="bob")] == ["bob"] * 3
 
 
+async def test_what_people_did_has_the_time_of_the_journal_however_late_it_became_durable(
+    control: Inside,
+) -> None:
+    control.loop.listen(lambda *_: control.clock.pass_by(3))  # before it is told of
+    auditing = Auditing(control.loop, control.store.journal, control.store.archive, control.store.audit)
+    await auditing.catch_up()
+    await control.submit("train")
+    before = await told(control)
+    await auditing.some()
+    assert await told(control) == before
+
+
 async def test_pages_follow_each_other_across_what_is_written_and_what_is_not(
     control: Inside, auditing: Auditing
 ) -> None:

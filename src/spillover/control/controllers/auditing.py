@@ -53,9 +53,8 @@ class Auditing:
             self._forget()
             return
         self._last = revision
-        now = self._loop.now()
         found = [
-            entry_of(first + at, now, event, who, self._loop.state)
+            entry_of(first + at, self._loop.published_at, event, who, self._loop.state)
             for at, event in enumerate(events)
             if (who := event.caused_by())
         ]

@@ -8,6 +8,7 @@ append. It drops the state, tells waiting callers to retry, and loads the durabl
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple, TypeVar
 
 import structlog
@@ -106,6 +107,8 @@ class Loop:
         self.subscribers = Subscribers()
         self.applied = 0
         """Revision of the state in memory."""
+        self.published_at = 0
+        """Time of the events that listeners are told of, as the journal has it."""
         self.epoch = 0
         self.loading: Progress | None = None
         """Progress of loading; None while nothing is loaded."""
@@ -379,10 +382,11 @@ class Loop:
                 if self.lost_lead.is_set():
                     return
             else:
-                self._publish(revision, events)
+                self._publish(revision, events, batch.at)
 
-    def _publish(self, revision: int, events: Sequence[AnyEvent]) -> None:
-        """Open the gate, and pass durable events to subscribers and listeners."""
+    def _publish(self, revision: int, events: Sequence[AnyEvent], at: int) -> None:
+        """Open the gate, and pass durable events of one batch to subscribers and listeners."""
+        self.published_at = at
         self.gate.open(revision)
         self.subscribers.tell(revision - len(events), events, self.state.jobs)
         for listener in tuple(self._listeners):
@@ -474,9 +478,11 @@ class Loop:
     async def _reload(self, published: int) -> int:
         """Load the durable state, publish events that became durable unnoticed, and return the last event's time."""
         last = await self.load()
-        missed = [decode_event(each.event) async for each in self._journal.tail(published)]
-        if missed:
-            self._publish(self.applied, missed)
+        missed = [(each.at, decode_event(each.event)) async for each in self._journal.tail(published)]
+        for at, batch in groupby(missed, lambda each: each[0]):
+            events = [event for _, event in batch]
+            published += len(events)
+            self._publish(published, events, at)
         self._let_read()
         return last
 
@@ -489,7 +495,7 @@ class Loop:
         revision = await self._journal.append(self.applied, batch, self.epoch)
         self.engine.apply(away)
         self.applied = revision
-        self._publish(revision, [away])
+        self._publish(revision, [away], now)
         if self.held is not None:  # leadership became uncertain meanwhile
             return False
         self.problem = None
