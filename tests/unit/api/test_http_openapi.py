@@ -53,6 +53,15 @@ def test_operations_are_named_apart_and_have_what_openapi_asks_for(document: dic
         assert len(set(places)) == len(places)
 
 
+def test_the_data_of_server_sent_events_is_described_beside_the_stream_that_they_are_in(
+    document: dict[str, Any],
+) -> None:
+    answer = document["paths"]["/v1/live"]["get"]["responses"]["200"]["content"]["text/event-stream"]
+    assert answer["schema"] == {"type": "string"}
+    names = [each["$ref"].rpartition("/")[2] for each in answer["x-data"]["anyOf"]]
+    assert names == ["LiveOverview", "LiveMachines", "LiveJobs", "LivePools", "LiveProblem"]
+
+
 def test_variable_parts_of_paths_are_described(document: dict[str, Any]) -> None:
     for path, item in document["paths"].items():
         for operation in item.values():

@@ -12,7 +12,7 @@ from spillover.api.http.problems import MEDIA
 from spillover.forms.schema import refine
 from spillover.model.ids import NAME_RULE
 from spillover.wire.api import Problem
-from spillover.wire.endpoints import JSON, NO_BODY, UPLOAD, Content, Endpoint
+from spillover.wire.endpoints import JSON, NO_BODY, SSE, UPLOAD, Content, Endpoint
 from spillover.wire.parameters import NAME_PATTERN
 
 _REF: Final = "#/components/schemas/{name}"
@@ -104,6 +104,8 @@ def _operation(
 def _content(content: Content[Any], schema: dict[Any, Any]) -> dict[str, Any]:
     """Describe the content of a body or an answer."""
     forms = [schema[form] for form in content.types]
+    if content.media == SSE:  # OpenAPI 3.1 has no word for the data of events
+        return {SSE: {"schema": {"type": "string"}, "x-data": {"anyOf": forms}}}
     match forms:
         case []:
             return {content.media: {}}
