@@ -61,7 +61,7 @@ class _Ask(NamedTuple):
 class Loop:
     """Runs one engine live."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - the loop has this many parts
         self,
         journal: Journal,
         policies: Callable[[PolicySet], Policies],
