@@ -228,3 +228,27 @@ async def test_a_damaged_copy_of_samples_is_no_reason_not_to_start(control: Insi
     await until(lambda: sampling.series(0, costs=True).at, "a sample")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_where_most_machines_change_all_the_time_they_are_told_of_less_often(
+    control: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "MANY", 1)
+    monkeypatch.setattr(live, "EVERY", 1000)  # the test looks by itself
+    commands = await begin(control, wait="zero")
+    async with opened(commands) as messages:
+        page = Page(messages)
+        await page.next("machines")
+        audience = commands._live._audiences[None]
+        jobs = await control.submit("a", "b", "c", "d")
+        await audience._look()
+        both: LiveMachines = await page.next("machines")
+        assert len(both.machines) == 2
+        await page.next("jobs")
+        await start(control, jobs[0])
+        await audience._look()
+        assert (await anext(messages)).event == "overview"
+        assert (await anext(messages)).event == "jobs", "this look leaves machines out"
+        await audience._look()  # though nothing else happened
+        late: LiveMachines = await page.next("machines")
+        assert [each.name for each in late.machines] == ["n1"]

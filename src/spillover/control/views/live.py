@@ -54,6 +54,12 @@ MOST_JOBS: Final = 200
 MOST_PROJECTS: Final = 100
 MOST_TASKS: Final = 3
 """Most jobs of one machine in a message."""
+MANY: Final = 100
+"""Changed machines up to which each look tells of them. With more, looks at machines are so many times rarer."""
+RAREST: Final = 5
+"""Most looks for one at machines. Where a thousand machines change each second, nobody can follow that, and fifty pages
+would cost the server a tenth of a core.
+"""
 MOST_BEHIND: Final = 20
 """Messages that a page may be behind. It then gets everything once more instead of what it missed."""
 _NODES: Final = 500
@@ -132,6 +138,9 @@ class _Look(NamedTuple):
     pools: bool
 
 
+_NOTHING: Final = _Look([], [], pools=False)
+
+
 class _Audience:
     """The open pages that may see the same."""
 
@@ -148,6 +157,10 @@ class _Audience:
         """Set when a page is new, and need not wait for the next second."""
         self._machines: dict[str, LiveMachine] = {}
         """As they were last sent, by CLUSTER/NAME."""
+        self._rest = 0
+        """Looks until the next one at machines."""
+        self._is_owed = False
+        """Whether machines may have changed since the last look at them."""
         self._rented: dict[str, MachineState] = {}
         """States of rented machines as they were last sent."""
         self._jobs: dict[str, None] = {}
@@ -216,9 +229,14 @@ class _Audience:
         revision = self._loop.gate.durable
         new = [page for page in self._pages if page.is_new]
         self._unchanged += 1
-        if revision == self._at and self._unchanged < STALE and not new:
+        self._rest -= 1
+        owed = self._is_owed and self._rest <= 0
+        if revision == self._at and self._unchanged < STALE and not new and not owed:
             return
-        look = await self._changed_machines(state)
+        look, self._is_owed = _NOTHING, self._rest > 0 and not new
+        if not self._is_owed:
+            look = await self._changed_machines(state)
+            self._rest = min(RAREST, -(-len(look.changed) // MANY))
         overview = _message("overview", self._overview(await self._loop.read()))
         self._at, self._unchanged = revision, 0
         messages = [overview]
