@@ -235,8 +235,9 @@ class _Audience:
             return
         look, self._is_owed = _NOTHING, self._rest > 0 and not new
         if not self._is_owed:
+            first = not self._machines
             look = await self._changed_machines(state)
-            self._rest = min(RAREST, -(-len(look.changed) // MANY))
+            self._rest = 0 if first else min(RAREST, -(-len(look.changed) // MANY))
         overview = _message("overview", self._overview(await self._loop.read()))
         self._at, self._unchanged = revision, 0
         messages = [overview]
