@@ -34,7 +34,7 @@ from spillover.stores.open import open_store
 from spillover.stores.store import Store
 from spillover.testing.world import OWNED, RENTED
 from spillover.wire.api import AgentsAddress
-from spillover.wire.configfile import LocalAgentsDoc
+from spillover.wire.clusterfile import LocalAgentsDoc
 from spillover.wire.endpoints import ENDPOINTS, JSON, Endpoint
 from tests.support.http import path_of
 from tests.support.inside import leading

@@ -20,7 +20,7 @@ import yaml
 
 from spillover.client import Client
 from spillover.config.read import read_config
-from spillover.wire.configfile import KubernetesDoc
+from spillover.wire.clusterfile import KubernetesDoc
 from tests.support.kube import Cluster, merge_kubeconfigs
 from tests.support.kube.deployed import NAMESPACE, Pod, Typed
 from tests.support.kube.serving import PATIENCE, a_job

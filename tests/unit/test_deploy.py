@@ -14,7 +14,7 @@ import yaml
 from spillover.cli.main import load, make_parser
 from spillover.config.read import read_config
 from spillover.model.units import SECOND, parse_duration
-from spillover.wire.configfile import KubernetesDoc
+from spillover.wire.clusterfile import KubernetesDoc
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

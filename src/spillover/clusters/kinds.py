@@ -16,7 +16,8 @@ from msgspec import Meta, Struct, structs
 from spillover.model.backoff import reason_of
 from spillover.ports.kinds import ClusterKind
 from spillover.ports.plugins import brought, installed, load_plugin
-from spillover.wire.configfile import ClusterDoc, ConfigDoc, LocalAgentsDoc
+from spillover.wire.clusterfile import ClusterDoc, LocalAgentsDoc
+from spillover.wire.configfile import ConfigDoc
 
 Doc = TypeVar("Doc", bound=Struct)
 GROUP: Final = "spillover.clusters"

@@ -15,7 +15,7 @@ from spillover.forms.problems import BadForm, Findings, FormProblem, Path, shown
 from spillover.forms.words import Word, meant, words_of
 from spillover.model.cluster import AGENTS
 from spillover.ports.kinds import ClusterKind
-from spillover.wire.configfile import ClusterDoc
+from spillover.wire.clusterfile import ClusterDoc
 
 OPTION: Final = "--cluster"
 FORM: Final = "NAME=KIND:OPTION,..."

@@ -21,7 +21,7 @@ from spillover.model.resources import Resources
 from spillover.model.topology import NODE, Level
 from spillover.model.units import DAY
 from spillover.ports.kinds import Capability, ClusterKind
-from spillover.wire.configfile import ClusterDoc, LocalAgentsDoc, LocalDoc, MostDoc
+from spillover.wire.clusterfile import ClusterDoc, LocalAgentsDoc, LocalDoc, MostDoc
 
 _WORDS: Final = {
     Capability.COMMANDS: "command",

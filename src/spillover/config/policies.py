@@ -7,7 +7,8 @@ from spillover.forms.problems import Findings, Path
 from spillover.forms.quantities import duration
 from spillover.model.policy import Choice, PolicySet
 from spillover.policies.loading import UnknownPolicy, load
-from spillover.wire.configfile import ChoiceDoc, PolicyDoc
+from spillover.wire.clusterfile import ChoiceDoc
+from spillover.wire.configfile import PolicyDoc
 
 
 def read_policies(doc: PolicyDoc, known: Collection[str] | None, found: Findings) -> PolicySet:

@@ -7,7 +7,7 @@ from spillover.forms.oneline import OneLine, Piece
 from spillover.forms.problems import shown
 from spillover.forms.words import Word, meant, words_of
 from spillover.providers.registry import load_providers
-from spillover.wire.configfile import OfferDoc, PoolDoc
+from spillover.wire.clusterfile import OfferDoc, PoolDoc
 
 POOL: Final = "pool"
 OFFER: Final = "offer"

@@ -24,7 +24,7 @@ from spillover.model.units import DAY, HOUR, SECOND, format_duration, format_mon
 from spillover.ports.kinds import ClusterKind
 from spillover.ports.provider import ProviderKind
 from spillover.providers.registry import Providers, load_providers
-from spillover.wire.configfile import BillingDoc, ClusterDoc, OfferDoc, PoolDoc, PriceDoc
+from spillover.wire.clusterfile import BillingDoc, ClusterDoc, OfferDoc, PoolDoc, PriceDoc
 
 AUTO: Final = "auto"
 VARIABLE: Final = "SPILL_POOL_"

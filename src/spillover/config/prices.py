@@ -6,7 +6,8 @@ from spillover.model.budget import EVERY, Budget, Of, Per
 from spillover.model.cluster import Billing, NodeClass, Price, Role
 from spillover.model.resources import Resources
 from spillover.model.units import DAY
-from spillover.wire.configfile import BillingDoc, BudgetDoc, NodeClassDoc, PriceDoc
+from spillover.wire.clusterfile import BillingDoc, NodeClassDoc, PriceDoc
+from spillover.wire.configfile import BudgetDoc
 
 _HOURS = ("cpu_hour", "memory_gib_hour", "gpu_hour")
 

@@ -43,7 +43,7 @@ from spillover.wire.api import (
     ConfigRequest,
     FieldProblem,
 )
-from spillover.wire.configfile import LocalAgentsDoc
+from spillover.wire.clusterfile import LocalAgentsDoc
 
 MOST_ENTRY: Final = 256 << 10
 """Most characters in the form of an added cluster, which is journaled as written."""

@@ -89,7 +89,7 @@ from spillover.stores.blobs import FileBlobs, MemoryBlobs
 from spillover.stores.counted import CountedBlobs
 from spillover.stores.store import Store
 from spillover.wire.api import AgentsAddress
-from spillover.wire.configfile import LocalAgentsDoc
+from spillover.wire.clusterfile import LocalAgentsDoc
 
 log = structlog.get_logger()
 

@@ -14,7 +14,8 @@ from spillover.forms.problems import BadForm, either
 from spillover.forms.schema import config_schema
 from spillover.model.cluster import ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName
-from spillover.wire.configfile import ClusterDoc, ConfigDoc
+from spillover.wire.clusterfile import ClusterDoc
+from spillover.wire.configfile import ConfigDoc
 
 ROOT = Path(__file__).parents[3]
 OURS = [*BUILT_IN]

@@ -5,7 +5,7 @@ from spillover.config.clusteroption import read_options
 from spillover.forms.problems import BadForm, either
 from spillover.model.cluster import ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName
-from spillover.wire.configfile import KubernetesDoc
+from spillover.wire.clusterfile import KubernetesDoc
 
 ONPREM, CLOUD = ClusterName("onprem"), ClusterName("cloud")
 

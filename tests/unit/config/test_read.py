@@ -34,7 +34,7 @@ from spillover.model.units import DAY, HOUR, MINUTE, MONEY, SECOND
 from spillover.policies.loading import load
 from spillover.ports.blobs import BlobBounds
 from spillover.ports.driver import Manner, Patience
-from spillover.wire.configfile import KubernetesDoc, LocalAgentsDoc, LocalDoc
+from spillover.wire.clusterfile import KubernetesDoc, LocalAgentsDoc, LocalDoc
 
 HEAD = "apiVersion: spillover/v1\nkind: Config\n"
 

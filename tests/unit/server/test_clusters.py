@@ -23,7 +23,7 @@ from spillover.stores.blobs import MemoryBlobs
 from spillover.stores.memory import open_memory
 from spillover.testing.world import OWNED, RENTED
 from spillover.wire.api import ClusterAction, ClusterRequest, ConfigRequest
-from spillover.wire.configfile import LocalAgentsDoc
+from spillover.wire.clusterfile import LocalAgentsDoc
 from tests.support.inside import leading
 
 NAMES = (OWNED.name, RENTED.name)

@@ -2,7 +2,7 @@
 
 from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qsl
 
 from spillover.api.http.guard import COOKIE, cookie_in
@@ -10,7 +10,7 @@ from spillover.api.http.pages import message
 from spillover.api.http.parameters import MOST_FIELDS
 from spillover.api.http.problems import refused
 from spillover.api.http.replies import Reply, as_json
-from spillover.api.http.routing import HttpRoute, Request, Sent, serves
+from spillover.api.http.routing import Request, Sent, serves
 from spillover.control.requests.signing_in import START
 from spillover.model.identity import CALLBACK
 from spillover.model.units import format_time
@@ -169,9 +169,3 @@ def sender_of(sent: Sent) -> Sender:
         whole = isinstance(address, IPv6Address) and address.ipv4_mapped is None
         peer = f"{IPv6Address(int(address) >> 64 << 64)}/64" if whole else str(address)
     return Sender(peer, sent.program)
-
-
-ROUTES: Final[tuple[HttpRoute[Any, Any], ...]] = tuple(
-    bound for bound in globals().values() if isinstance(bound, HttpRoute)
-)
-"""All routes that are bound above."""

@@ -15,7 +15,7 @@ from spillover.model.admission import CONTAINER_CALLS
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
 from spillover.ports.kinds import AgentHost, Capability, ClusterKind, Flaw, Opening
-from spillover.wire.configfile import LocalAgentsDoc, LocalDoc
+from spillover.wire.clusterfile import LocalAgentsDoc, LocalDoc
 
 _BY_THEMSELVES: Final = ("container", CONTAINER_CALLS, "python")
 """Offers that agents add themselves where they can run that work; jobs need them by their kind of work."""

@@ -16,7 +16,7 @@ from spillover.model.ids import ClusterName
 from spillover.model.units import DAY, SECOND
 from spillover.ports.driver import Driver, Manner, Patience
 from spillover.ports.kinds import CannotOpen, Capability, ClusterKind, Flaw, Opening
-from spillover.wire.configfile import KubernetesDoc
+from spillover.wire.clusterfile import KubernetesDoc
 
 BACKOFF: Final = "5m"
 _NAMESPACE: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)

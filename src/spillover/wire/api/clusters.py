@@ -1,4 +1,4 @@
-"""Bodies about clusters and agents, and about the configuration that names them."""
+"""Bodies about clusters, agents and reserved capacity, and about the configuration that names clusters."""
 
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -272,3 +272,67 @@ class AgentsAddress(Struct, frozen=True):
     """Cluster to join by default: that of the token, or the only one; null if there are several."""
     clusters: list[str] = field(default_factory=list)
     """All clusters that agents may join with this token."""
+
+
+class ReservationView(Struct, frozen=True):
+    """Capacity that is kept for a while: for a waiting job, for people, or for maintenance."""
+
+    kind: str
+    """`backfill`: the scheduler keeps it for a waiting job; `advance`: a person reserved it for a project;
+    `maintenance`: a person reserved it, and no job starts there.
+    """
+    name: str
+    """The name of the job, or of the reservation."""
+    job: str | None
+    """The waiting job, or the array of which a member waits; null for other kinds."""
+    project: str | None
+    """The project that may use it; null if none may."""
+    cluster: str
+    nodes: list[str]
+    """Each node once. Until the start, the scheduler may choose other nodes for a waiting job."""
+    start: Time
+    end: Time | None
+    """Expected end; null if it is not known."""
+    by: str | None = None
+    """The person who reserved it; null if it is for a waiting job."""
+    missing: list[str] = []
+    """Those of its nodes that have left, or accept no work now."""
+    running: list[str] = []
+    """Jobs of others that run there although it has begun; they are left to end."""
+
+
+class ReservationRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Nodes to reserve. Set one of `nodes`, `names` and `all`, and either `project` or `maintenance`."""
+
+    start: Annotated[str, Meta(min_length=1, max_length=100)]
+    """RFC 3339 with a time zone, `now`, or from now on such as `+2h`."""
+    length: Annotated[str, Meta(min_length=1, max_length=100)]
+    """Such as 2h or 1h30m."""
+    nodes: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    """How many nodes; the scheduler chooses them."""
+    names: Annotated[list[str], Meta(max_length=100_000)] = []
+    """Which nodes."""
+    all: bool = False
+    """All nodes that the cluster has now."""
+    project: str | None = None
+    """The project whose jobs may run there."""
+    maintenance: bool = False
+    """No job starts there."""
+    cluster: str | None = None
+    """Default: the first cluster that has such nodes."""
+    within: str | None = None
+    """Level, such as rack: all nodes are in one rack."""
+    needs: Annotated[list[str], Meta(max_length=100)] = []
+    """Words that each node must offer."""
+    name: str | None = None
+    """Default: the project and the start."""
+    ignore_jobs: bool = False
+    """Reserve nodes even if jobs may still run there at the start. They are left to end."""
+    dry_run: bool = False
+    """Only tell which nodes would be reserved."""
+
+
+class ReservationRef(Struct, frozen=True, forbid_unknown_fields=True):
+    """An advance reservation, by its name."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=100)]
