@@ -101,7 +101,9 @@ def user_of(settings: Oidc, claims: Mapping[str, Any]) -> str:
         )
     if claim == "email" and claims.get("email_verified") not in (True, "true"):
         told = "verify it there, or set another access.oidc.user_claim"
-        raise NotAllowed(f"the provider does not say that it has verified the address {found[:200]!r}; {told}")
+        raise NotAllowed(
+            f"the provider does not say that it has verified the address {found[:200]!r}; {told}"
+        )
     name = found
     if (address := _ADDRESS.fullmatch(found)) is not None:
         first, domain = address[1].lower(), address[2].lower()
