@@ -101,6 +101,18 @@ def test_output_is_read_as_a_terminal_would(page: Page, chunks: list[str], lines
     assert page.evaluate(LINES, chunks) == lines
 
 
+def test_many_sequences_without_an_end_do_not_stop_the_page(page: Page) -> None:
+    took = page.evaluate(
+        """async () => {
+            const { Terminal } = await import('/assets/log.js');
+            const begun = performance.now();
+            new Terminal().take('\\u001b]'.repeat(131072), () => {});
+            return performance.now() - begun;
+        }"""
+    )
+    assert took < 4_000, "looked at all that follows for each of them"
+
+
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     chunks=st.lists(

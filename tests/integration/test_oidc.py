@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,20 @@ def test_a_program_gets_a_token_for_an_id_token_once(
     server.inside.control.clock.pass_by(12 * 3600 + 1)
     ended = httpx.get(f"{server.url}/v1/me", headers=headers)
     assert (ended.status_code, "has expired" in ended.json()["detail"]) == (401, True)
+
+
+def test_an_id_token_counts_once_also_at_once_and_with_its_signature_written_otherwise(
+    running: ProviderProcess, server: Threaded[Served], oidc: Oidc
+) -> None:
+    id_token = running.key.sign(running.claims("kim", nonce="at once"))
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: exchange(server, id_token).status_code, range(4)))
+    assert sorted(answers) == [201, 401, 401, 401]
+    signed, _, signature = id_token.rpartition(".")
+    # The last character of a signature has bits that say nothing.
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    same = f"{signed}.{signature[:-1]}{alphabet[alphabet.index(signature[-1]) ^ 1]}"
+    assert exchange(server, same).json()["detail"] == "this id_token was used already; sign in again"
 
 
 @pytest.mark.parametrize(

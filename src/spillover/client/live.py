@@ -12,7 +12,7 @@ from spillover.client.errors import SpillError, Unreachable
 from spillover.wire import endpoints
 from spillover.wire.api import SessionRequest, SessionView
 from spillover.wire.parameters import OfJob
-from spillover.wire.relay import Frame, FrameKind, FrameReader
+from spillover.wire.relay import BadFrame, Frame, FrameKind, FrameReader
 
 if TYPE_CHECKING:
     from spillover.client.asynchronous.sender import AsyncSender
@@ -94,6 +94,8 @@ class LiveSession:
         except Unreachable:
             if not began:
                 raise
+        except BadFrame as error:
+            raise Unreachable(f"the server sent something else than a session: {error}") from None
 
 
 class Forwarding:

@@ -116,10 +116,17 @@ def try_start(snapshot: Snapshot, now: int, job: JobId, assumptions: Sequence[As
     return None
 
 
-def ends_before(snapshot: Snapshot, now: int, job: JobId) -> dict[JobId, int]:
+def ends_before(
+    snapshot: Snapshot,
+    now: int,
+    job: JobId,
+    most: int = MOST_STEPS,
+    enough: Callable[[], bool] | None = None,
+) -> dict[JobId, int]:
     """Return the jobs that end before a waiting job starts, on the machines where it then starts, with their ends.
 
-    Each job runs as long as it is expected to. The first end comes first.
+    Each job runs as long as it is expected to. The first end comes first. There are none if it does not start within
+    so many steps, or before `enough` says to stop.
     """
     state = snapshot.state
     there: dict[NodeKey, list[JobId]] = {node.key: list(node.jobs) for node in state.nodes.values()}
@@ -129,7 +136,7 @@ def ends_before(snapshot: Snapshot, now: int, job: JobId) -> dict[JobId, int]:
         for jobs in there.values()
         for each in jobs
     }
-    run_forward(snapshot, now, [job], as_expected(snapshot), MOST_STEPS)
+    run_forward(snapshot, now, [job], as_expected(snapshot), most, enough)
     started = state.jobs.get(job)
     if started is None or not isinstance(started.phase, Placed | Running):
         return {}

@@ -169,6 +169,12 @@ class Engine:
             self._old_index = None
         return self._ready
 
+    def plan_by(self, rules: int) -> None:
+        """Make plans by rules of another time, as replays do."""
+        before, self.rules = self.rules, rules
+        if (before >= cycle.MEMORY_INSIDE) != (rules >= cycle.MEMORY_INSIDE):
+            self._build_index()
+
     def retire(self) -> None:
         """Break reference cycles, because another engine replaces this one."""
         self._index.retire()
@@ -270,7 +276,8 @@ class Engine:
         """Build a new index without the jobs that are set aside."""
         self.state.moved.clear()
         aside = {JobId(each.subject): None for each in self.aside if each.work == CYCLE and each.subject}
-        self._index = SchedulingIndex(self.state, self._policies, aside, whole=whole)
+        inside = self.rules >= cycle.MEMORY_INSIDE
+        self._index = SchedulingIndex(self.state, self._policies, aside, whole=whole, memory_inside=inside)
         self._ready = self._index.is_whole
 
     def next_time(self) -> int:

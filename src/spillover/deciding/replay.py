@@ -132,6 +132,7 @@ class Replay:
     def _decided(self, revision: int, event: Decided) -> None:
         """Make a plan from the current state and compare it with the stored one."""
         engine = self._engine
+        engine.plan_by(event.rules)
         state, index, policies = engine.state, engine.index, engine.policies
         if self._due:
             self._differ(revision, "a plan begins in the middle of another one")

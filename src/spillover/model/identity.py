@@ -99,8 +99,11 @@ def user_of(settings: Oidc, claims: Mapping[str, Any]) -> str:
         raise NotAllowed(
             f"the provider does not tell the claim {claim}; set another access.oidc.user_claim or scope"
         )
-    if claim == "email" and claims.get("email_verified") is False:
-        raise NotAllowed(f"the provider has not verified the address {found[:200]!r}; verify it there")
+    if claim == "email" and claims.get("email_verified") not in (True, "true"):
+        told = "verify it there, or set another access.oidc.user_claim"
+        raise NotAllowed(
+            f"the provider does not say that it has verified the address {found[:200]!r}; {told}"
+        )
     name = found
     if (address := _ADDRESS.fullmatch(found)) is not None:
         first, domain = address[1].lower(), address[2].lower()

@@ -4,6 +4,7 @@ A **join token** is another kind: it lets one rented machine join once. It follo
 the machine, so that an order that is repeated, also by another server, carries the same one, and nothing is stored.
 """
 
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -102,6 +103,24 @@ def read_token(text: str) -> TokenText | None:
 def own_token_mark(token: str) -> str:
     """Return what sign-ins with the server's own token have as parent, which changes with that token."""
     return f"own:{digest_of(token).hex()[:16]}"
+
+
+def origins(tokens: Mapping[str, Token], token: str) -> Iterator[str]:
+    """Yield what a token came from, nearest first: ids of tokens, and then the mark of the server's own token, if any."""
+    while (found := tokens.get(token)) is not None and found.parent:
+        token = found.parent
+        yield token
+
+
+def holder_of(tokens: Mapping[str, Token], parent: str, user: str | None) -> str:
+    """Return for whom sign-ins with a parent count: a token from which they came in the end, or a person at a provider."""
+    root = ""
+    for root in (parent, *origins(tokens, parent)):  # noqa: B007 - the last one counts
+        pass
+    found = tokens.get(root)
+    if root and (found is None or found.how is None):
+        return root
+    return f"oidc:{user if found is None else found.user}"
 
 
 def join_token(key: bytes, machine: str) -> str:

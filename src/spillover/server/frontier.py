@@ -103,14 +103,17 @@ class Frontier:
         ]
         command = [sys.executable, "-P", "-m", "spillover.cli", "backtest", "--data", str(self._data)]
         environ = {name: value for name, value in os.environ.items() if not name.startswith("SPILL_")}
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            *("--since", since, "--json", *sweeps),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=environ,
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                *("--since", since, "--json", *sweeps),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=environ,
+            )
+        except OSError as error:
+            raise _Failed(f"the back-test cannot be started: {error.strerror or error}") from None
         try:
             with contextlib.suppress(ProcessLookupError):
                 os.setpriority(os.PRIO_PROCESS, process.pid, _LOWEST)

@@ -183,7 +183,8 @@ class OpenIdProvider:
     async def _completed(self, claims: dict[str, Any], access_token: str | None) -> Mapping[str, Any]:
         """Add what an id_token leaves to the user info of the provider."""
         settings = self._settings
-        whole = settings.user_claim in claims and groups_of(claims, settings.groups_claim)
+        wanted = {settings.user_claim} | ({"email_verified"} if settings.user_claim == "email" else set())
+        whole = wanted <= claims.keys() and groups_of(claims, settings.groups_claim)
         where = (await self._discover()).userinfo_endpoint
         if whole or access_token is None or where is None:
             return claims

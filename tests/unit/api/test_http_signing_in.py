@@ -9,6 +9,7 @@ import pytest
 
 from spillover.api.http import build_app
 from spillover.model.access import Access
+from spillover.model.tokens import own_token_mark
 from tests.support.http import TOKEN
 from tests.support.served import Served, served
 
@@ -281,3 +282,30 @@ async def test_one_token_signs_in_only_so_often(http: httpx.AsyncClient) -> None
     answer = await http.post("/v1/sign-in", json={"token": made["token"]})
     assert answer.status_code == 429
     assert "too many sign-ins with this token" in answer.json()["detail"]
+
+
+async def test_sign_ins_of_sign_ins_count_for_the_token_that_they_came_from(http: httpx.AsyncClient) -> None:
+    shown = (await token(http))["token"]
+    for _ in range(100):
+        http.cookies.clear()
+        answer = await http.post("/v1/sign-in", json={"token": shown}, headers=OURS)
+        if answer.status_code != 201:
+            break
+        shown = answer.cookies["spill_sign_in"]
+    http.cookies.clear()
+    answer = await http.post("/v1/sign-in", json={"token": shown})
+    assert answer.status_code == 429
+    assert "too many sign-ins with this token" in answer.json()["detail"]
+
+
+async def test_what_came_from_a_sign_in_with_an_earlier_token_of_the_server_ends_with_it(
+    http: httpx.AsyncClient, inside: Served
+) -> None:
+    first = await signed_in(http)
+    http.cookies.clear()
+    second = await signed_in(http, first)
+    assert (await http.get("/v1/me", headers=bearer(second))).status_code == 200
+    inside.tokens.own_mark = own_token_mark("another token, after a restart")
+    for each in (first, second):
+        answer = await http.get("/v1/me", headers=bearer(each))
+        assert (answer.status_code, "earlier token of the server" in answer.json()["detail"]) == (401, True)

@@ -1,8 +1,12 @@
 """What would let a job start now, in words, with what to send to make it so."""
 
+import threading
+from typing import Any
+
 import pytest
 
 from spillover.control.requests import counterfactual
+from spillover.deciding.counterfactual import ends_before
 from spillover.model.tokens import TokenRole
 from spillover.ports.callers import Caller
 from spillover.ports.commands import CommandError, ErrorKind
@@ -24,6 +28,26 @@ async def test_a_smaller_job_would_start_and_its_change_can_be_sent(control: Ins
     assert (told["cpu"].changes, told["burst"].changes) == ({"spec": {"resources": {"cpu": "1000m"}}}, None)
     assert [(each.id, each.name) for each in found.ends] == [(busy, "busy")]
     assert (await commands.job(train)).state == "QUEUED"
+
+
+async def test_what_ends_first_is_looked_for_beside_the_loop_and_not_for_ever(
+    control: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = await begin(control, cpus=4)
+    (busy,) = await control.submit("busy", resources={"cpu": 3}, estimate="1h")
+    (train,) = await control.submit("train", resources={"cpu": 2})
+    await start(control, busy)
+    threads: list[threading.Thread] = []
+
+    def noted(*given: Any) -> Any:
+        threads.append(threading.current_thread())
+        return ends_before(*given)
+
+    monkeypatch.setattr(counterfactual, "ends_before", noted)
+    assert [each.id for each in (await commands.changes(train)).ends] == [busy]
+    assert threading.main_thread() not in threads
+    monkeypatch.setattr(counterfactual, "time_for", lambda engine: 0)
+    assert (await commands.changes(train)).ends == []
 
 
 async def test_it_says_who_is_ahead(control: Inside) -> None:

@@ -177,6 +177,17 @@ async def test_waits_of_the_last_minutes_are_averaged(control: Inside) -> None:
     assert waits.mean() is None
 
 
+async def test_waits_are_forgotten_also_while_nobody_asks(control: Inside) -> None:
+    waits = Waits(control.loop)
+    await begin(control)
+    for _ in range(20):
+        (job,) = await control.submit("job")
+        await start(control, job)
+        await end(control, job)
+        control.clock.pass_by(60)
+    assert len(waits._sums) == 15
+
+
 async def test_samples_show_the_last_hours_as_lines(control: Inside, tmp_path: Path) -> None:
     await begin(control, wait="zero")
     sampling = Sampling(control.loop, tmp_path / "series.bin")

@@ -197,6 +197,35 @@ def test_one_sign_in_too_many_ends_the_oldest_of_the_same_token() -> None:
     assert w.state.tokens["o1"].is_valid(w.now)
 
 
+def test_sign_ins_that_came_from_one_another_count_together_and_none_ends_its_own_origin() -> None:
+    w = World(load)
+    w.propose(create("t1"))
+    assert w.propose(sign_in("s0")) == Done()
+    for number in range(1, MOST_OF_ONE - 1):
+        assert w.propose(sign_in(f"s{number}", f"s{number - 1}")) == Done()
+    assert w.propose(sign_in("aside")) == Done()
+    last = f"s{MOST_OF_ONE - 2}"
+    assert w.propose(sign_in("more", last)) == Done()
+    assert not w.state.tokens["aside"].is_valid(w.now), "the only one from which the new one did not come"
+    assert w.state.tokens["more"].is_valid(w.now)
+    assert w.state.tokens["s0"].is_valid(w.now)
+    refusal = w.propose(sign_in("too-many", "more"))
+    assert isinstance(refusal, Refusal)
+    assert refusal.message == "100 sign-ins came from one another, the maximum; sign in with another token"
+
+
+def test_what_came_from_sign_ins_at_a_provider_counts_for_the_person() -> None:
+    w = World(load)
+    w.propose(sign_in("laptop", "", user="ada"))
+    w.propose(sign_in("phone", "", user="ada"))
+    w.propose(sign_in("kim", "", user="kim"))
+    w.propose(sign_in("page", "kim", user="kim"))
+    for number in range(MOST_OF_ONE - 1):
+        assert w.propose(sign_in(f"s{number}", "phone", user="ada")) == Done()
+    assert not w.state.tokens["laptop"].is_valid(w.now)
+    assert [w.state.tokens[each].is_valid(w.now) for each in ("phone", "kim", "page")] == [True] * 3
+
+
 def test_sign_ins_are_in_journals_and_checkpoints_without_secrets_and_forgotten_soon() -> None:
     w, checkpoints = World(load), Checkpoints()
     w.propose(create("t1", user="ada"))

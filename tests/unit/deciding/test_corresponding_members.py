@@ -1,5 +1,7 @@
 """Members of an array that wait for those with their indexes of another one."""
 
+from itertools import pairwise, product
+
 from msgspec.structs import replace
 
 from spillover.core.apply import apply
@@ -235,6 +237,18 @@ def test_a_lost_member_that_runs_again_keeps_the_other_waiting() -> None:
     assert placed(w, "b") == []
     w.finish("a.1")
     assert placed(w, "b") == [1]
+
+
+def test_a_failure_goes_through_a_long_chain_of_arrays() -> None:
+    w = world()
+    names = ["a" + "".join(word) for word in product("abcdefgh", repeat=3)]
+    chain = [a_job(name).array(1, 2).after(before, same=True) for before, name in pairwise(names)]
+    w.submit(a_job(names[0]).array(1, 2), *chain)
+    w.finish(f"{names[0]}.1", exit_code=1)
+    for name in names[1::100]:
+        assert members(w, name).ended == {JobState.CANCELLED: 1}
+    w.finish(f"{names[0]}.2", exit_code=1)
+    assert {w.state_of(name) for name in names[1:]} == {JobState.CANCELLED}
 
 
 def test_what_waits_survives_a_checkpoint_and_a_replay() -> None:

@@ -5,8 +5,10 @@ from msgspec.structs import replace
 
 from spillover.core.events import JobPlaced
 from spillover.core.records.jobs import Placed, Running
+from spillover.deciding.cycle.plan import RULES
 from spillover.deciding.explain.explain import explain
 from spillover.deciding.explain.feasibility import too_large
+from spillover.deciding.replay import Replay
 from spillover.model.ids import NodeName
 from spillover.model.inside import Domain, Granted, Inside, Link, cpu_list, cpu_mask, wrong_inside
 from spillover.model.job import Shape
@@ -362,3 +364,22 @@ def test_machines_that_differ_only_in_the_memory_of_numa_nodes_are_told_apart() 
     assert len(lab.granted("gib")) == 4
     lab.submit(a_job("none").cpus(1).memory(9 * GIB).together(OWN_CORES))
     assert lab.granted("none") != []
+
+
+@pytest.mark.parametrize("rules", [6, RULES])
+def test_a_replay_counts_the_memory_of_numa_nodes_only_in_plans_that_did(rules: int) -> None:
+    halves = Inside((Domain(0, ("0-3",), (), 4 << 30), Domain(1, ("4-7",), (), 4 << 30)))
+    w = World(load, PolicySet(wait=Choice("never")), (LAB,))
+    w.engine.plan_by(rules)
+    w.agent("n1", cpus=8, memory=8 << 30, inside=halves)
+    w.submit(a_job("big").cpus(1).memory(6 << 30).together(Topology(pin="numa")))
+    assert w.placed() == (["big"] if rules == 6 else [])
+    w.engine.plan_by(RULES)
+    w.submit(a_job("next").cpus(1).memory(1 << 30).together(Topology(pin="numa")))
+    assert "next" in w.placed()
+    replay = Replay(load)
+    for revision, event in enumerate(w.events, 1):
+        replay.take(revision, event)
+    replay.end(len(w.events))
+    assert replay.difference is None
+    assert replay.plans > 0

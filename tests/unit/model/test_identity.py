@@ -77,8 +77,10 @@ def test_a_claim_that_is_no_name_is_refused(claims: dict[str, Any], told: str) -
 def test_an_address_that_is_not_verified_is_refused() -> None:
     by_mail = settings(user_claim="email", domain="example.org")
     assert user_of(by_mail, {"email": "ada@example.org", "email_verified": True}) == "ada"
-    with pytest.raises(NotAllowed, match=r"the provider has not verified the address 'ada@example.org'"):
-        user_of(by_mail, {"email": "ada@example.org", "email_verified": False})
+    assert user_of(by_mail, {"email": "ada@example.org", "email_verified": "true"}) == "ada"
+    for said in ({"email_verified": False}, {"email_verified": "false"}, {"email_verified": [True]}, {}):
+        with pytest.raises(NotAllowed, match=r"not say that it has verified the address 'ada@example.org'"):
+            user_of(by_mail, {"email": "ada@example.org", **said})
 
 
 def test_groups_may_be_a_text_a_list_or_inside_of_objects() -> None:

@@ -1,11 +1,17 @@
 """Which waits the frontier has, and what it takes from a back-test."""
 
+from pathlib import Path
+
+import pytest
+
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.policy_options import write_choice
 from spillover.model.units import HOUR
 from spillover.policies.loading import load
-from spillover.server.frontier import points_of, project_of
-from spillover.wire.api import FrontierProject
+from spillover.server.frontier import Frontier, points_of, project_of
+from spillover.wire.api import FrontierProject, FrontierRequest
+from tests.support.inside import leading
+from tests.support.waiting import until
 
 
 def waits(now: Choice) -> list[str]:
@@ -47,3 +53,18 @@ def test_a_project_is_compared_with_the_simulation_of_the_policies_of_the_time()
         "verdict": "wins",
     }
     assert project_of(change) == FrontierProject("vision", 4, 50.0, 20.0, 2.5, 4.0, "wins")
+
+
+async def test_a_back_test_that_cannot_be_started_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "gone"))
+    async with leading() as control:
+        frontier = Frontier(control.loop, tmp_path)
+        assert frontier.start(FrontierRequest()).state == "computing"
+        await until(lambda: frontier.view().state != "computing", "the end")
+        told = frontier.view()
+    assert (told.state, told.message) == (
+        "failed",
+        "the back-test cannot be started: No such file or directory",
+    )

@@ -1,14 +1,16 @@
 """Finds what would let a waiting job start now, each change tried by the scheduler on a snapshot of its own."""
 
+import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
 from spillover.control.live.loop import Loop
 from spillover.control.requests.projects import OTHER
+from spillover.control.requests.starts import after, steps_for, time_for
 from spillover.control.requests.whatif import on_snapshot
 from spillover.control.views.jobs import when
 from spillover.core.records.jobs import Job
-from spillover.deciding.counterfactual import Found, Start, ends_before, search, try_start
+from spillover.deciding.counterfactual import MOST_STEPS, Found, Start, ends_before, search, try_start
 from spillover.deciding.forward import first_jobs
 from spillover.deciding.whatif import Assumption, Snapshot
 from spillover.model.ids import JobId
@@ -28,7 +30,7 @@ async def changes_view(loop: Loop, job: Job, why: WhyView, project: str | None, 
     found, tried, complete = await _search(loop, job.id)
     ends: dict[JobId, int] = {}
     if why.state == "QUEUED":
-        ends = await on_snapshot(loop, lambda snapshot: _ends(snapshot, loop.now(), job.id))
+        ends = await _ends(loop, job.id)
     engine = await loop.ready()
     state = engine.state
     ahead = _before(job.id, first_jobs(engine, MOST_AHEAD + 1))[:MOST_AHEAD] if why.ahead else []
@@ -80,8 +82,21 @@ async def _tried(loop: Loop, job: JobId, asked: Sequence[Assumption]) -> Start |
     return await on_snapshot(loop, start)
 
 
-def _ends(snapshot: Snapshot, now: int, job: JobId) -> dict[JobId, int]:
-    return ends_before(snapshot, now, job) if job in snapshot.state.jobs else {}
+async def _ends(loop: Loop, job: JobId) -> dict[JobId, int]:
+    """Return what ends before a job starts; nothing if that takes too long to find."""
+    engine, now, over = await loop.ready(), loop.now(), threading.Event()
+    late = after(loop, time_for(engine))
+
+    def ask(snapshot: Snapshot) -> dict[JobId, int]:
+        if job not in snapshot.state.jobs:
+            return {}
+        most = min(MOST_STEPS, steps_for(engine))
+        return ends_before(snapshot, now, job, most, lambda: over.is_set() or late())
+
+    try:
+        return await on_snapshot(loop, ask, few=0)
+    finally:
+        over.set()  # whoever asked may be gone
 
 
 def _before(job: JobId, jobs: Sequence[JobId]) -> list[JobId]:

@@ -21,7 +21,7 @@ from spillover.core.proposals import Refusal, RevokeToken, SignIn
 from spillover.model.bounds import plain
 from spillover.model.identity import CALLBACK, NotAllowed, Oidc, person_of
 from spillover.model.ids import NAME_RULE, is_name
-from spillover.model.tokens import SignInMethod, Token, TokenRole, TokenText, digest_of
+from spillover.model.tokens import SignInMethod, Token, TokenRole, TokenText, digest_of, holder_of, origins
 from spillover.model.units import SECOND, format_time
 from spillover.ports.callers import Caller, Stranger
 from spillover.ports.commands import (
@@ -56,7 +56,7 @@ LINKS_OF_ONE: Final = 20
 FAILURES: Final = Rate(1 / 6, 10)
 """How often one address may fail to sign in: 10 times at once, then every 6 seconds."""
 SIGN_INS: Final = Rate(1 / 5, 100)
-"""How often people may sign in with one token: 100 times at once, then every 5 seconds."""
+"""How often people may sign in with one token, or with sign-ins that came from it: 100 times at once, then every 5 seconds."""
 _NOBODY: Final = "anonymous"
 
 
@@ -87,7 +87,7 @@ class SignIns:
         self._opened: tuple[Oidc, IdentityProvider] | None = None
         """The provider in use, which a new configuration can replace."""
         self._shown: dict[bytes, int] = {}
-        """Digests of the id_tokens that were accepted, with the monotonic nanoseconds until which they are fresh."""
+        """Digests of the id_tokens that were accepted, or are being checked, with the monotonic nanoseconds until which they are fresh."""
         self._links: dict[bytes, _Link] = {}
         """By the digest of the code, oldest first."""
         self._failures = Buckets(loop.monotonic, FAILURES)
@@ -149,7 +149,7 @@ class SignIns:
         self, maker: Caller, how: SignInMethod, parent: str, called: str, sender: Sender, lasts: int = 0
     ) -> NewSignIn:
         """Make the token of a sign-in with the rights of its maker."""
-        account = parent or f"oidc:{maker.user}"
+        account = holder_of(self._loop.state.tokens, parent, maker.user)
         if (pause := self._rates.pause(account)) > 0:
             told = f"too many sign-ins with this token; try again in {pause:.0f} s"
             raise CommandError(ErrorKind.LIMITED, told, (), pause)
@@ -224,13 +224,18 @@ class SignIns:
     async def _exchanged(self, id_token: str, access_token: str | None, sender: Sender) -> NewSignIn:
         """Sign in the person of an id_token, once; the token is for a program."""
         settings, provider = self._provider()
-        now, digest = self._loop.monotonic(), digest_of(id_token)
+        # Without the signature, of which several texts may be valid.
+        now, digest = self._loop.monotonic(), digest_of(id_token.rpartition(".")[0])
         for each in [one for one, until in self._shown.items() if until <= now]:
             del self._shown[each]
         if digest in self._shown:
             raise Stranger("this id_token was used already; sign in again")
-        made = await self._as_person(settings, provider.check(id_token, access_token), sender)
-        self._shown[digest] = now + ID_TOKEN_LASTS
+        self._shown[digest] = now + ID_TOKEN_LASTS  # before the check, which takes time
+        try:
+            made = await self._as_person(settings, provider.check(id_token, access_token), sender)
+        except BaseException:
+            del self._shown[digest]
+            raise
         return structs.replace(made, shown=structs.replace(made.shown, token=made.text))
 
     async def _as_person(
@@ -329,10 +334,7 @@ class SignIns:
 
     def _root(self, token: str) -> str:
         """Return the token from which a sign-in came in the end; itself if it came from none."""
-        tokens = self._loop.state.tokens
-        while (found := tokens.get(token)) is not None and found.parent:
-            token = found.parent
-        return token
+        return [token, *origins(self._loop.state.tokens, token)][-1]
 
     def _view(self, token: Token, caller: Caller) -> SignInView:
         used = self._tokens.used(token.id)

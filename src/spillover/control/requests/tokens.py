@@ -19,6 +19,7 @@ from spillover.model.tokens import (
     digest_of,
     is_join_token,
     machine_of,
+    origins,
     own_token_mark,
     read_token,
 )
@@ -97,8 +98,10 @@ class Tokens:
 
     def is_usable(self, token: Token, now: int) -> bool:
         """Return whether a token is valid, and did not come from an earlier token of the server."""
-        stale = token.parent.startswith("own:") and token.parent != self.own_mark
-        return token.is_valid(now) and not stale
+        return token.is_valid(now) and not any(
+            each.startswith("own:") and each != self.own_mark
+            for each in origins(self._loop.state.tokens, token.id)
+        )
 
     def used(self, token: str) -> int | None:
         """Return when a token was last used, nanoseconds UTC; None if not since this server started."""

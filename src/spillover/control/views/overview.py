@@ -12,7 +12,7 @@ import msgspec
 
 from spillover import __version__
 from spillover.control.live.loop import Loop
-from spillover.core.events import AnyEvent, JobEnded, JobPlaced, MemberPlaced
+from spillover.core.events import AnyEvent, GangPlaced, JobEnded, JobPlaced, MemberPlaced
 from spillover.core.records.jobs import Job, Placed, Running
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
@@ -76,17 +76,15 @@ class Waits:
 
     def mean(self) -> float | None:
         """Return the mean wait in seconds; None if no job was placed."""
-        oldest = (self._loop.time.monotonic() - self.KEPT) // _EACH
-        while self._sums and self._sums[0][0] <= oldest:
-            self._sums.popleft()
+        self._forget()
         count = sum(each for _, each, _ in self._sums)
         return None if not count else sum(each for _, _, each in self._sums) / count / SECOND
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
         jobs, count, waited = self._loop.state.jobs, 0, 0
         for event in events:
-            if isinstance(event, JobPlaced | MemberPlaced):
-                job = jobs.get(event.job if isinstance(event, JobPlaced) else event.array)
+            if isinstance(event, JobPlaced | GangPlaced | MemberPlaced):
+                job = jobs.get(event.array if isinstance(event, MemberPlaced) else event.job)
                 if job is not None:
                     count += 1
                     waited += job.waited(event.at)
@@ -96,6 +94,12 @@ class Waits:
                 _, others, before = self._sums.pop()
                 count, waited = count + others, waited + before
             self._sums.append((second, count, waited))
+            self._forget()  # also while nobody asks
+
+    def _forget(self) -> None:
+        oldest = (self._loop.time.monotonic() - self.KEPT) // _EACH
+        while self._sums and self._sums[0][0] <= oldest:
+            self._sums.popleft()
 
 
 def placed_jobs(state: State) -> list[Job]:

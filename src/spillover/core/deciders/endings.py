@@ -1,5 +1,6 @@
 """Decides how a job ends, and what that means for its array and for dependent jobs."""
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 from spillover.core.events import (
@@ -119,14 +120,16 @@ class _Following:
         """Jobs whose end is decided, here or before."""
         self._released: dict[JobId, None] = {}
         self._todo: list[JobEnded] = []
+        self._dropped: deque[MembersDropped] = deque()
+        """Members that were dropped, of which nothing has followed yet. There may be a long chain of arrays."""
 
     def end(self, endings: Sequence[JobEnded], dropped: Sequence[MembersDropped]) -> None:
         """Follow endings, and those of members that are dropped besides."""
         self._doomed |= {ending.job: None for ending in endings}
         for event in dropped:
             self._array(self._state.jobs[event.array]).drop(event)
-        for event in dropped:
-            self._followed(event)
+        self._dropped += dropped
+        self._follow_dropped()
         self._todo += reversed(endings)
         while self._todo:
             ending = self._todo.pop()
@@ -136,9 +139,11 @@ class _Following:
             self._events.append(ending)
             if (member := split_member(ending.job)) is not None:
                 self._member_ended(ending, *member)
+                self._follow_dropped()
             for waiter in self._state.waiters.get(ending.job, ()):
                 if waiter not in self._doomed:
                     self._dependency_ended(self._state.jobs[waiter], ending)
+                    self._follow_dropped()
 
     def _array(self, array: Job) -> _Array:
         """Return what is left of an array."""
@@ -166,10 +171,15 @@ class _Following:
             self._members_ended(array, (Range(index, index),), ending.job, succeeded=succeeded)
 
     def _drop(self, event: MembersDropped) -> None:
-        """Drop members, and follow that."""
+        """Drop members; what follows from that comes next."""
         self._events.append(event)
         self._array(self._state.jobs[event.array]).drop(event)
-        self._followed(event)
+        self._dropped.append(event)
+
+    def _follow_dropped(self) -> None:
+        """Follow the end of members that were dropped, and of those that are dropped because of that."""
+        while self._dropped:
+            self._followed(self._dropped.popleft())
 
     def _followed(self, event: MembersDropped) -> None:
         """Follow the end of members that were not placed."""

@@ -5,14 +5,14 @@ from typing import Final
 from spillover.core.events import AnyEvent, SignedIn, TokenCreated, TokenRevoked
 from spillover.core.proposals import CreateToken, Done, Refusal, RefusalKind, Reply, RevokeToken, SignIn
 from spillover.core.state import State
-from spillover.model.tokens import Token, TokenRole
+from spillover.model.tokens import Token, TokenRole, holder_of, origins
 
 MOST: Final = 10_000
 """The most valid tokens at a time, without those of rented machines and sign-ins."""
 MOST_SIGN_INS: Final = 10_000
 """The most valid sign-ins at a time."""
 MOST_OF_ONE: Final = 100
-"""The most valid sign-ins with one token, or of one person whom a provider knows. The next one ends the oldest."""
+"""The most valid sign-ins that came from one token, or of one person whom a provider knows. The next one ends the oldest."""
 
 
 def create(state: State, proposal: CreateToken, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -64,12 +64,20 @@ def sign_in(state: State, proposal: SignIn, now: int) -> tuple[list[AnyEvent], R
             return [], Refusal(RefusalKind.CONFLICT, f"token {parent.id} is no longer valid")
         expires = min(expires, parent.expires or expires)
     valid = [token for token in state.tokens.values() if token.how is not None and token.is_valid(now)]
-    own = [token for token in valid if _same_person(token, proposal)]
-    if len(valid) >= MOST_SIGN_INS and not own:
+    tokens = state.tokens
+    holder = holder_of(tokens, proposal.parent, proposal.user)
+    own = [token for token in valid if holder_of(tokens, token.parent, token.user) == holder]
+    kept = {proposal.parent, *origins(tokens, proposal.parent)}  # without these, the new one would end too
+    others = [token for token in own if token.id not in kept]
+    if len(valid) >= MOST_SIGN_INS and not others:
         return [], Refusal(
             RefusalKind.CONFLICT, f"{MOST_SIGN_INS} sign-ins are valid, the maximum; revoke some"
         )
-    surplus = own[: max(len(own) - MOST_OF_ONE + 1, len(valid) >= MOST_SIGN_INS)]
+    many = max(len(own) - MOST_OF_ONE + 1, len(valid) >= MOST_SIGN_INS)
+    if many > len(others):
+        told = f"{MOST_OF_ONE} sign-ins came from one another, the maximum; sign in with another token"
+        return [], Refusal(RefusalKind.CONFLICT, told)
+    surplus = others[: max(0, many)]
     ended = [end for token in surplus for end in _ended(state, token, now, proposal.who)]
     signed_in = SignedIn(
         proposal.token,
@@ -88,18 +96,15 @@ def sign_in(state: State, proposal: SignIn, now: int) -> tuple[list[AnyEvent], R
     return [*{end.token: end for end in ended}.values(), signed_in], Done()
 
 
-def _same_person(token: Token, proposal: SignIn) -> bool:
-    """Return whether a sign-in came from where a new one comes from."""
-    if proposal.parent:
-        return token.parent == proposal.parent
-    return not token.parent and token.user == proposal.user
-
-
 def _ended(state: State, token: Token, now: int, who: str) -> list[TokenRevoked]:
     """Return the end of a token, and of the sign-ins that came from it."""
+    children: dict[str, list[str]] = {}
+    for one in state.tokens.values():
+        if one.parent:
+            children.setdefault(one.parent, []).append(one.id)
     ids = [token.id]
     for each in ids:  # grows
-        ids += [one.id for one in state.tokens.values() if one.parent == each]
+        ids += children.get(each, ())
     return [TokenRevoked(each, now, who) for each in ids if state.tokens[each].revoked is None]
 
 

@@ -47,8 +47,10 @@ MOST_GONE = 64
 class Capacity:
     """The machines of one cluster, and what is free on them."""
 
-    def __init__(self, spec: ClusterSpec, horizon: int) -> None:
+    def __init__(self, spec: ClusterSpec, horizon: int, *, memory_inside: bool = True) -> None:
         self.spec = spec
+        self._memory_inside = memory_inside
+        """Whether the memory of NUMA nodes counts, which earlier rules did not see."""
         self.horizon = horizon
         """How much work a machine prefetches, in nanoseconds."""
         self.name: ClusterName = spec.name
@@ -96,7 +98,7 @@ class Capacity:
 
     def copy(self) -> "Capacity":
         """Return an independent copy. Candidates built on it start by reading all machines, or all states."""
-        own = Capacity(self.spec, self.horizon)
+        own = Capacity(self.spec, self.horizon, memory_inside=self._memory_inside)
         own.limits = None if self.limits is None else self.limits.copy()
         own.open = self.open
         own.layout = self.layout.copy()
@@ -248,7 +250,9 @@ class Capacity:
             self.levels.drop(machine)
         machine.ready = node.status == "ready" and self.open and not node.drained
         machine.total = node.capacity
-        machine.inside = None if node.inside is None else structure_of(node.inside)
+        machine.inside = (
+            None if node.inside is None else structure_of(node.inside, memory=self._memory_inside)
+        )
         machine.left = NOTHING_INSIDE
         localities = 0 if machine.inside is None else machine.inside.size
         wider = bool(node.capacity.other) and self.layout.add(node.capacity)

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
 from spillover.deciding.capacity.amounts import ANY, CPU, Vector, Wants
 from spillover.model.inside import ANY_LINK, Granted, Inside, cpu_list, cpu_mask
 from spillover.model.resources import Resources
@@ -422,9 +424,11 @@ _LOOSE: Final = Topology()
 
 
 @lru_cache(maxsize=4096)
-def structure_of(inside: Inside) -> Structure:
-    """Return the structure that all machines with this inside share."""
-    return Structure(inside)
+def structure_of(inside: Inside, *, memory: bool = True) -> Structure:
+    """Return the structure that all machines with this inside share; without `memory`, that of NUMA nodes does not count."""
+    if memory:
+        return Structure(inside)
+    return Structure(replace(inside, domains=tuple([replace(each, memory=0) for each in inside.domains])))
 
 
 def _cores_of(lanes: Sequence[int]) -> list[int]:

@@ -52,6 +52,8 @@ SEES_WHOLE: Final = 6
 REUSES: Final = 7
 """The first version of the rules in which gangs get machines that are there, besides new ones, and jobs do not wait again and
 again for a task that runs longer than expected."""
+MEMORY_INSIDE: Final = 7
+"""The first version of the rules in which the memory of NUMA nodes counts; the index must be made for it."""
 MOST_WAITS = 1000
 """The most jobs that one cycle admits, and the most whose wait it ends. The next cycle continues."""
 QUEUE_FULL = QueueFull()

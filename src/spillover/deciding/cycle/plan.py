@@ -40,7 +40,8 @@ RULES: Final = 7
 5: On machines of pools, jobs go where they add least to the bill, and wait policies see what renting a job now would mean.
 6: Wait policies see that for nodes of whole clusters too. Machines that are coming count only for jobs that may run there.
 7: A gang gets machines of a pool that are there or coming, and new ones for the rest. Before, all of its machines were new.
-   Jobs do not wait again and again for room on a machine of a task that runs longer than expected.
+   Jobs do not wait again and again for room on a machine of a task that runs longer than expected. Tasks with cores of one
+   NUMA node take its memory.
 """
 
 

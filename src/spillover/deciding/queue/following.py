@@ -44,7 +44,6 @@ from spillover.core.events import (
     WaitsExpired,
 )
 from spillover.core.records.jobs import NO_EXTRA, Ended, Placed, Queued, Running
-from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.prefetched import is_ahead
 from spillover.model.ids import member_id
@@ -199,7 +198,7 @@ def _opened(
 def _cluster_taken(index: SchedulingIndex, event: ClusterAdded | ClusterUpdated) -> None:
     """Add or replace one cluster; refresh only what is on it."""
     state, name = index.state, event.spec.name
-    cluster = index.capacity[name] = Capacity(event.spec, state.facts.ahead)
+    cluster = index.capacity[name] = index.capacity_of(event.spec)
     index.pooled = any(spec.pool is not None for spec in state.facts.clusters)
     index.rents_at = index.rents_after = 0
     index.kept_off = False

@@ -33,7 +33,7 @@ from spillover.deciding.queue.waits import Waits
 from spillover.deciding.renting.earmarks import NO_EARMARKS, earmarks_at
 from spillover.deciding.renting.offers import Imagined
 from spillover.deciding.renting.spot import SpotSlack
-from spillover.model.cluster import Role
+from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Burst
 from spillover.model.units import FOREVER, SECOND
@@ -57,11 +57,19 @@ class SchedulingIndex:
     """Queued jobs, free capacity, and the times at which something falls due."""
 
     def __init__(  # noqa: PLR0915 - the index has this many parts
-        self, state: State, policies: Policies, aside: dict[JobId, None] | None = None, *, whole: bool = True
+        self,
+        state: State,
+        policies: Policies,
+        aside: dict[JobId, None] | None = None,
+        *,
+        whole: bool = True,
+        memory_inside: bool = True,
     ) -> None:
         """Build the whole index, or without `whole` only its clusters: then `build` adds jobs while events arrive."""
         self.state = state
         self.policies = policies
+        self.memory_inside = memory_inside
+        """Whether the memory of NUMA nodes counts, which earlier rules did not see."""
         self.aside = {} if aside is None else aside
         """Jobs that are not tried, because a cycle failed on them."""
         self.looking_at: JobId | None = None
@@ -144,9 +152,13 @@ class SchedulingIndex:
         if whole:
             self.build()
 
+    def capacity_of(self, spec: ClusterSpec) -> Capacity:
+        """Return the capacity of a cluster, without machines yet."""
+        return Capacity(spec, self.state.facts.ahead, memory_inside=self.memory_inside)
+
     def _begin(self) -> None:
         for spec in self.state.facts.clusters:
-            self.capacity[spec.name] = Capacity(spec, self.state.facts.ahead)
+            self.capacity[spec.name] = self.capacity_of(spec)
         self.open_clusters()
         self.reserve(self.state.facts.now)
         for each in self.state.reservations.values():

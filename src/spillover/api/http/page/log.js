@@ -121,24 +121,23 @@ export class Terminal {
   escape(input, at) {
     const kind = input[at + 1];
     if (kind === undefined) return 0;
+    // Only so far: of many beginnings without an end, each would look at all that follows.
+    const body = input.slice(at + 2, at + 2 + MOST_ESCAPE);
+    const unended = body.length === MOST_ESCAPE ? at + 2 : 0;
     if (kind === "[") {
-      const found = /[\u0040-\u007e]|[^\u0020-\u003f]/g;
-      found.lastIndex = at + 2;
-      const end = found.exec(input);
-      if (!end) return input.length - at > MOST_ESCAPE ? at + 2 : 0;
+      const end = /[\u0040-\u007e]|[^\u0020-\u003f]/.exec(body);
+      if (!end) return unended;
       if (end[0] === "m") {
-        const codes = input.slice(at + 2, end.index);
+        const codes = body.slice(0, end.index);
         if (/^[\d;:]*$/.test(codes)) this.style = restyle(this.style, codes.split(/[;:]/).slice(0, 32).map(Number));
       }
-      return end.index < input.length && /[\u0040-\u007e]/.test(end[0]) ? end.index + 1 : end.index;
+      return at + 2 + end.index + (/[\u0040-\u007e]/.test(end[0]) ? 1 : 0);
     }
     if ("]PX^_".includes(kind)) {
       // A title, a link and the like: up to BEL or ST.
-      const found = /\u0007|\u001b\\|\n/g;
-      found.lastIndex = at + 2;
-      const end = found.exec(input);
-      if (!end) return input.length - at > MOST_ESCAPE ? at + 2 : 0;
-      return end[0] === "\n" ? end.index : end.index + end[0].length;
+      const end = /\u0007|\u001b\\|\n/.exec(body);
+      if (!end) return unended;
+      return at + 2 + end.index + (end[0] === "\n" ? 0 : end[0].length);
     }
     // One more character, or two for those that choose a character set; a control character belongs to no sequence.
     const last = at + ("()*+#%".includes(kind) ? 2 : 1);
