@@ -12,7 +12,7 @@ import pytest
 from spillover.control.controllers.sampling import Sampling
 from spillover.control.requests.commands import LiveCommands
 from spillover.control.views import live
-from spillover.control.views.overview import Waits
+from spillover.control.views.overview import Waits, rent_an_hour
 from spillover.model.tokens import TokenRole
 from spillover.model.units import SECOND
 from spillover.ports.callers import Caller
@@ -263,3 +263,29 @@ async def test_where_most_machines_change_all_the_time_they_are_told_of_less_oft
         await audience._look()  # though nothing else happened
         late: LiveMachines = await page.next("machines")
         assert [each.name for each in late.machines] == ["n1"]
+
+
+async def test_a_look_that_fails_does_not_silence_pages(
+    control: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = await begin(control)
+    async with opened(commands) as messages:
+        page = Page(messages)
+        await page.next("machines")
+        with monkeypatch.context() as broken:
+            broken.setattr(live, "_state_of", lambda *_: 1 / 0)
+            await control.submit("news")
+            told: LiveProblem = await page.next("problem")
+            assert "internal error" in told.message
+        assert (await page.next("overview")).jobs.placed == 1
+
+
+async def test_rent_counts_what_runs_on_rented_machines_alone(control: Inside) -> None:
+    commands = await begin(control, cpus=1, wait="zero")
+    jobs = await control.submitting.submit([form("owned", "a"), form("rented", "b")], "ada")
+    for job in jobs:
+        await start(control, job)
+    state = control.loop.state
+    assert rent_an_hour(state) == rent_an_hour(state, "b") == 3_600_000
+    assert rent_an_hour(state, "a") == 0
+    assert (await commands.overview(0, 0, 0)).cost_an_hour == 3.6

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from spillover.control.live.loop import Loop
 from spillover.control.views.jobs import money
-from spillover.control.views.overview import placed_jobs, rent_an_hour
+from spillover.control.views.overview import rent_an_hour
 from spillover.core.state import State
 from spillover.model.units import HOUR, SECOND, format_time
 from spillover.ports.commands import CommandError
@@ -144,7 +144,7 @@ def _sample(state: State, now: int) -> Sample:
             sums[3] += node.used.gpu
     roles = {spec.name: str(spec.role) for spec in state.facts.clusters}
     uses = {str(name): _Use(roles[name], *sums) for name, sums in clusters.items()}
-    cost = rent_an_hour(state, placed_jobs(state), machines=True)
+    cost = rent_an_hour(state)
     return Sample(now, state.queued, state.running, cost, uses)
 
 

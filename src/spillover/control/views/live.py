@@ -11,15 +11,16 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
+import structlog
 from msgspec import Struct
 
 from spillover.control.live.loop import Loop
 from spillover.control.live.slices import slices
-from spillover.control.requests.projects import budgets_of, jobs_of
+from spillover.control.requests.projects import budgets_of
 from spillover.control.views.costs import budget_views
 from spillover.control.views.counting import JobCounts
 from spillover.control.views.jobs import money
-from spillover.control.views.overview import Waits, placed_jobs, rent_an_hour
+from spillover.control.views.overview import Waits, rent_an_hour
 from spillover.control.views.pools import pool_summaries
 from spillover.core.events import AnyEvent
 from spillover.core.records.nodes import Node
@@ -44,6 +45,8 @@ from spillover.wire.api import (
     LiveTask,
     ServerView,
 )
+
+log = structlog.get_logger()
 
 EVERY: Final = 1.0
 """Seconds between two messages."""
@@ -212,12 +215,19 @@ class _Audience:
 
     async def _run(self) -> None:
         """Look once a second, and at once for a new page."""
+        failed = False
         while True:
             self._joined.clear()
             try:
                 await self._look()
+                failed = False
             except CommandError as error:
                 self._send([_message("problem", LiveProblem(error.message))])
+            except Exception:  # pages must not stay silent for ever because of one look
+                if not failed:
+                    log.exception("a look for open pages failed; it is tried again every second")
+                failed = True
+                self._send([_message("problem", LiveProblem("internal error; see the log of the server"))])
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(EVERY):
                     await self._joined.wait()
@@ -327,7 +337,6 @@ class _Audience:
         for (project, _), count in counts.items():
             weights[project] += count
         largest = sorted(weights, key=lambda name: (-weights[name], name))[:MOST_PROJECTS]
-        placed = jobs_of(placed_jobs(state), self._project)
         return LiveOverview(
             at=format_time(now),
             server=summary.server(state),
@@ -336,7 +345,7 @@ class _Audience:
             jobs=_counts_of("", _summed(counts)),
             clusters=[_cluster(view) for view in summary.clusters(state)],
             ended_a_minute=summary.ended_a_minute(),
-            cost_an_hour=money(rent_an_hour(state, placed, machines=self._project is None)),
+            cost_an_hour=money(rent_an_hour(state, self._project)),
             waited_s=self._waits.mean(),
             budgets=budgets_of(budget_views(state, now), self._project),
             pools=pool_summaries(state, now),

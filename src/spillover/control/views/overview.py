@@ -130,15 +130,18 @@ def cost_an_hour(state: State, placed: Sequence[Job]) -> int:
     return rate * HOUR // PER_RATE
 
 
-def rent_an_hour(state: State, placed: Sequence[Job], *, machines: bool) -> int:
-    """Return the cost per hour of all that is rented now, in millionths; with `machines`, pools by their machines.
+def rent_an_hour(state: State, project: str | None = None) -> int:
+    """Return the cost per hour of all that is rented now, in millionths; of a project, what its jobs pay for.
 
-    Without, they count by the shares that jobs pay.
+    Looks at what runs on rented machines only. Pools count by their machines, or for a project by the shares of its jobs.
     """
-    pools = {spec.name for spec in state.facts.clusters if spec.pool is not None} if machines else set()
-    jobs = [job for job in placed if (spec := state.cluster_of(job)) is None or spec.name not in pools]
-    rented = sum(each.hour for name in pools for each in state.live_machines(name))
-    return cost_an_hour(state, jobs) + rented
+    rented = [spec for spec in state.facts.clusters if spec.role is Role.RENTED]
+    pools = [spec.name for spec in rented if spec.pool is not None and project is None]
+    names = {spec.name for spec in rented} - set(pools)
+    ids = {job: None for node in state.nodes.values() if node.cluster in names for job in node.jobs}
+    jobs = [job for each in ids if project in {None, (job := state.jobs[each]).kind.project}]
+    machines = sum(each.hour for name in pools for each in state.live_machines(name))
+    return cost_an_hour(state, jobs) + machines
 
 
 def head_of_queue(engine: Engine, limit: int, project: str | None = None) -> list[Job]:

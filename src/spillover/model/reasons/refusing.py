@@ -51,7 +51,7 @@ class GangUnsupported(Never, frozen=True, tag="gang_unsupported"):
     tasks: int
 
     def __str__(self) -> str:
-        return f"no cluster can run a gang of {self.tasks} tasks"
+        return f"no cluster can run a gang of {self.tasks} task{'' if self.tasks == 1 else 's'}"
 
 
 class NoSuchLevel(Never, frozen=True, tag="no_such_level"):

@@ -184,11 +184,13 @@ function show(moved = false) {
     else link.removeAttribute("aria-current");
   }
   document.title = `${title} · Spillover`;
-  const place = { path, parts: pattern ? path.match(pattern).slice(1).map(decodeURIComponent) : [], query: new URLSearchParams(location.search), hash: location.hash, signal: leave.signal, me };
+  const place = { path, parts: pattern ? path.match(pattern).slice(1).map(decoded) : [], query: new URLSearchParams(location.search), hash: location.hash, signal: leave.signal, me };
   shell.main.replaceChildren(page ? page(place) : h("div.card", h("div.empty", h("strong", "There is no such page"), h("a", { href: "/" }, "Go to the overview"))));
   scrollTo(0, 0);
   if (moved && (document.activeElement === document.body || document.activeElement?.closest?.("nav"))) shell.main.focus({ preventScroll: true });
 }
+
+const decoded = (text) => { try { return decodeURIComponent(text); } catch { return text; } };
 
 /** Find out who is signed in, and show the page that was asked for. */
 async function start(path) {

@@ -1,7 +1,8 @@
 """What the commands of every module need: the parts of the server, and what the caller may do and see."""
 
+import asyncio
 from copy import copy
-from typing import Self
+from typing import Final, Self
 
 from msgspec import Struct, field
 
@@ -86,6 +87,10 @@ class Parts(Struct, frozen=True):
     """What sends traces; None if nothing does."""
 
 
+MOST_SEARCHES: Final = 2
+"""Searches for changes that would let a job start, at a time. Others wait for their turn."""
+
+
 class CallerCommands:
     """The commands of one caller; a module for each subject adds those about it."""
 
@@ -96,6 +101,8 @@ class CallerCommands:
         self._reading = OutputReading(parts.loop, parts.lookup, parts.agents, parts.files, parts.drivers)
         self._submitting = parts.submitting
         self._starts = StartForecasts(parts.loop)
+        self._searches = asyncio.Semaphore(MOST_SEARCHES)
+        """Keeps pages that ask what would let jobs start from taking all of a core."""
         self._project: str | None = None
         """The only project that the caller may see; None means all."""
         self._caller = ADMIN

@@ -182,7 +182,10 @@ class JobCommands(CallerCommands):
             raise CommandError(ErrorKind.CONFLICT, f"{id_of(found)} has ended; there is nothing to change")
         why = await self.why(ref)
         job = found.array if isinstance(found, PendingMember) else found
-        return await counterfactual.changes_view(self._loop, job, why, self._project, self._parts.currency)
+        async with self._searches:
+            return await counterfactual.changes_view(
+                self._loop, job, why, self._project, self._parts.currency
+            )
 
     async def wait(self, ref: str, timeout: float) -> JobView:  # noqa: ASYNC109 - a timeout is an answer here
         """Return a job once it has ended, or as it is after `timeout` seconds."""
