@@ -142,7 +142,7 @@ def test_inputs_that_are_not_there_are_told_with_file_and_line(
     script = tmp_path / "miss.sh"
     script.write_text("#!/bin/sh\n#SPILL --input none\ntrue\n")
     done = standing.spill("submit", str(script))
-    assert done.stderr.startswith(f"spill: {script}: spec.inputs[0]: 'none' does not exist in ")
+    assert done.stderr.startswith(f"spill: {script}:2: spec.inputs[0]: 'none' does not exist in ")
 
 
 def test_the_same_key_with_another_body_is_refused(standing: ServerProcess, tmp_path: Path) -> None:
