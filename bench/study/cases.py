@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from spillover import __version__
 
@@ -35,6 +35,8 @@ class Case(Struct, frozen=True):
     """Above 0, submissions are moved by less than a second, by dice of this seed: another trace that says the same."""
     variant: str = ""
     """A name of `variants`: break_even with one of its steps left out; empty as it is."""
+    ended: bool | UnsetType = UNSET
+    """Whether jobs end at their walltimes, as a server ends them, even if they ran for longer in the trace."""
 
     @property
     def source(self) -> str:

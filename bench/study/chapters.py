@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from bench.study.cases import Case
@@ -276,6 +277,55 @@ def _parts(results: Results) -> str:
     return f"{markdown(columns, rows)}\n{told}\n"
 
 
+# --- the same parts at a higher load, also with jobs that end at their walltimes
+
+FULLER: Final[Mapping[str, Mapping[int, int]]] = {
+    name: {first: round(cpus * 8 / 9) for first, cpus in parts.items()}
+    for name, (_, _, parts) in PARTS.items()
+}
+"""By name and first job of each part the CPUs of which it needs 90%."""
+_FULLER: Final = {
+    (name, first, coefficient): [
+        contest(
+            Case(
+                f"{PARTS[name][0]}[{first}:{first + 5000}]",
+                f"1x{cpus}cpu",
+                "cpu=1",
+                "",
+                warmup=500,
+                told=WALLTIME,
+                jitter=1,
+                ended=ended,
+            ),
+            coefficient,
+            DENSE,
+            PARTS[name][1],
+        )
+        for ended in (UNSET, True)
+    ]
+    for name, parts in FULLER.items()
+    for first, cpus in parts.items()
+    for coefficient in COEFFICIENTS
+}
+
+
+def _fuller(results: Results) -> str:
+    rows: list[list[str]] = []
+    lost = [0, 0]
+    for name, parts in FULLER.items():
+        for first, cpus in parts.items():
+            cells = []
+            for coefficient in COEFFICIENTS:
+                gains = [each.gain(results).wait for each in _FULLER[name, first, coefficient]]
+                for at, wait in enumerate(gains):
+                    lost[at] += wait is not None and wait < 0
+                cells.append(" / ".join(percent(wait, 0) for wait in gains))
+            rows.append([name, f"{first + 1:,} to {first + 5000:,}", f"{cpus:,}", *cells])
+    columns = ["trace", "jobs", "CPUs", *(f"against compute({each})" for each in COEFFICIENTS)]
+    told = f"break_even loses {lost[0]} of {len(_FULLER)} contests as in the trace, and {lost[1]} if jobs end at their walltimes."
+    return f"{markdown(columns, rows)}\n{told}\n"
+
+
 # --- what steps bring
 
 STEPS: Final = {
@@ -423,6 +473,7 @@ CHAPTERS: Final[Mapping[str, Chapter]] = {
     "others": Chapter(_of(_LIGHT), _others(_LIGHT)),
     "walltimes": Chapter(all_of(one for found in _LIMITED.values() for one in found), _walltimes),
     "load": Chapter(all_of(one for found in _PARTS.values() for one in found), _parts),
+    "fuller": Chapter(all_of(one for found in _FULLER.values() for one in found), _fuller),
     "steps": Chapter(all_of(one for found in _STEPS.values() for one in found), _steps),
     "errors": Chapter(list(_ERRORS.values()), _errors),
     "easy": Chapter(list(_FILLS.values()), _easy),

@@ -51,6 +51,8 @@ def simulate(case: Case) -> Found:
         lognormal=case.lognormal,
     )
     jobs = _jobs(case.source, case.owned, case.jitter)[case.part]
+    if case.ended is True:
+        jobs = [_ended(job) for job in jobs]
     with as_variant(case.variant):
         result, outcomes = run(study, jobs, read_policies(case.policy, study=True))
     later = [one for one in outcomes if one.job >= case.warmup]
@@ -67,6 +69,12 @@ def _jobs(source: str, owned: str, jitter: int) -> Sequence[TraceJob]:
     dice = random.Random(jitter)
     moved = [msgspec.structs.replace(job, submit=job.submit + dice.randrange(SECOND)) for job in jobs]
     return sorted(moved, key=lambda job: job.submit)
+
+
+def _ended(job: TraceJob) -> TraceJob:
+    """Return the job as it runs where it is ended at its walltime."""
+    limit = job.walltime
+    return job if limit is None or job.runtime <= limit else msgspec.structs.replace(job, runtime=limit)
 
 
 class Results:
