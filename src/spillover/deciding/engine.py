@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from spillover.core import invariants
 from spillover.core.apply import APPLIERS
-from spillover.core.decide import decide
+from spillover.core.decide import DECIDERS
 from spillover.core.deciders import changes, reservations
 from spillover.core.deciders.arrays import settle
 from spillover.core.events import (
@@ -205,7 +205,9 @@ class Engine:
                 self._ring(what, job, now, step)
         for proposal in proposals:
             try:
-                happens, reply = decide(state, proposal, now)
+                # As `decide`, without a call for every proposal.
+                happens, reply = DECIDERS[type(proposal)](state, proposal, now)
+                happens = [*happens, *settle(state, happens, now)] if state.members else happens
                 encoded = [] if encode is None else [encode(event) for event in happens]
             except Exception as error:  # noqa: BLE001 - any error may cost this proposal, but no other
                 step.replies.append(self._refuse(proposal, error, step))

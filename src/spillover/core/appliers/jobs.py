@@ -127,7 +127,7 @@ def submitted(state: State, event: JobSubmitted) -> None:
         state.waiters.setdefault(wanted.job, {})[job.id] = None
     if event.held:
         job.phase = Waiting(job.user)
-    elif job.waits_for_members:
+    elif members is not None and members.wait_for_members:
         pass
     elif not event.after and (event.not_before is None or event.not_before <= event.at):
         enter_queue(state, job)

@@ -82,7 +82,10 @@ def _learn_job(state: State, job: Job, ran: int) -> int:
     if not (own or command):
         return 0
     called = f"{name} {command.hex()}" if command else name
-    runs = _learn_about(state, ("job", user, called, job.kind.shape), ran).count
+    about: About = ("job", user, called, job.kind.shape)
+    sample = state.history.get(about) or _begin(state, about)
+    _add(state, sample, ran)
+    runs = sample.count
     if runs > FEW:
         return runs
     if not command:

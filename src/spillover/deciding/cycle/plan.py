@@ -194,13 +194,15 @@ def events_of(plan: Plan, state: State, policies: bytes, rules: int = RULES) -> 
     if plan.holds or plan.granted:
         holds, granted = dict(plan.holds), dict(plan.granted)
         for at, each in enumerate(plan.placements):
-            events += _split(plan.now, each)
+            if type(each) is GangMemberPlacement:
+                events.append(_split(plan.now, each))
             events.append(_placed(plan.now, each, state, granted.get(at, ())))
             if at in holds:
                 events.append(_held(plan, at, holds[at]))
     else:
         for each in plan.placements:
-            events += _split(plan.now, each)
+            if type(each) is GangMemberPlacement:
+                events.append(_split(plan.now, each))
             events.append(_placed(plan.now, each, state))
     if plan.machines:
         events += plan.machines
@@ -224,11 +226,9 @@ def unwritable(plan: Plan, state: State, encode: Callable[[AnyEvent], bytes]) ->
     return found
 
 
-def _split(now: int, each: Placement | GangPlacement) -> list[AnyEvent]:
-    """Return the event before that which places a member of an array of gangs; none for others."""
-    if not isinstance(each, GangMemberPlacement):
-        return []
-    return [MemberSplit(each.job, each.index, now, each.cluster)]
+def _split(now: int, each: GangMemberPlacement) -> AnyEvent:
+    """Return the event before that which places a member of an array of gangs."""
+    return MemberSplit(each.job, each.index, now, each.cluster)
 
 
 def _placed(
