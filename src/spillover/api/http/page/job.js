@@ -99,7 +99,7 @@ function details(job) {
     ["project", h("a", { href: `/jobs?project=${part(job.project)}` }, said(job.project))],
     ["user", h("a", { href: `/jobs?user=${part(job.user)}` }, said(job.user))],
     ["queue", job.queue !== "default" && said(job.queue)],
-    ["asks for", [resources(job.resources), job.spec.spec?.tasks > 1 ? `, ${job.spec.spec.tasks} tasks` : ""]],
+    ["asks for", [resources(job.resources), (job.spec.spec?.tasks ?? 1) !== 1 ? [" for each of ", said(String(job.spec.spec.tasks).replace("..", " to ")), " tasks"] : ""]],
     ["where", job.cluster && [said(job.cluster), job.node ? [", ", said(job.node)] : "", job.nodes > 1 ? ` and ${many(job.nodes - 1, "other node")}` : ""]],
     ["why there", job.placed_because && said(job.placed_because.message)],
     ["submitted", when(job.submitted_at)],

@@ -22,7 +22,7 @@ function inEffect(place, of, again) {
       admin && of.differs ? h("span.actions", h("button.small", { key: "reset", onclick: () => change(null, "Return to the policies of spill.yaml?").then(again) }, "Return to spill.yaml")) : null),
     of.differs ? h("p.hint.wrap", "spill.yaml says ", h("code", of.configured), ".") : null,
     table("Policies in effect", [
-      ["Decides", (it) => h("span.name", { wait: "how long a job waits before it is rented", order: "which job is tried first", backfill: "which jobs may pass another", place: "which machine of a cluster", route: "which agent gets a prefetched job" }[it.axis] ?? it.axis)],
+      ["Decides", (it) => h("span.name", { wait: "how long a job waits before it is rented", order: "which job is tried first", backfill: "which jobs may pass another", place: "which machine of a cluster", route: "which agent gets a prefetched job", size: "with how many tasks an elastic gang starts" }[it.axis] ?? it.axis)],
       ["Policy", (it) => [h("code", it.policy), it.installed ? sub("from an installed package") : ""]],
       ["", (it) => (it.disabled || it.error ? [h("span.tag.bad", it.disabled ? "disabled" : "failed"), sub(said([it.disabled, it.error].filter(Boolean).join(": ")))] : it.failures ? many(it.failures, "failure") : ""), "wrap"],
     ], of.axes, { key: (it) => it.axis }));
