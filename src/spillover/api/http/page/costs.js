@@ -19,7 +19,7 @@ export function budgetBars(budgets) {
     ["Left", (it) => (it.left <= 0 ? h("span.tag.bad", "used up") : [money(it.left, false), sub(`of ${money(it.limit, false)}`)]), "num"],
     ["Used up", (it) => {
       if (it.left <= 0) return [h("span.muted", it.held > 0 ? "the rest is held" : "already"), it.ends_at ? sub("it ends ", when(it.ends_at)) : ""];
-      return it.runs_out_at ? [when(it.runs_out_at), sub("if it goes on like this")] : it.ends_at ? [h("span.muted", "not in this period"), sub("it ends ", when(it.ends_at))] : [h("span.muted", "no forecast"), sub("it has no end")];
+      return it.runs_out_at ? [when(it.runs_out_at), sub("if it goes on like this")] : it.ends_at ? [h("span.muted", "not in this period"), sub("it ends ", when(it.ends_at))] : h("span.muted", "no forecast");
     }, "less"],
   ], budgets, { key: (it) => `${it.of} ${it.name} ${it.per}` });
 }
