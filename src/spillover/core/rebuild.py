@@ -158,6 +158,7 @@ def _index(state: State, job: Job) -> None:
     job.terms = state.share(job.terms)
     job.user = state.share(job.user)
     job.name = state.share(job.name)
+    job.command = state.share(job.command)
     if job.extra == NO_EXTRA:
         job.extra = NO_EXTRA
     _give_tasks(job)

@@ -321,3 +321,12 @@ def test_a_job_that_outruns_its_estimate_ends_a_minute_from_now_again_and_again(
         assert expected_end(world.job(job), world.now, HOUR) == world.now + MINUTE
     world.finish(job)
     assert expected_end(world.job(job), world.now, HOUR) is None
+
+
+def test_the_digest_of_a_command_is_there_once_however_many_jobs_run_it() -> None:
+    world = World(load, PolicySet(wait=Choice("never")))
+    world.submit(a_job("one"))
+    world.submit(a_job("two"))
+    one, two = (world.state.jobs[JobId(each)] for each in ("one", "two"))
+    assert one.command
+    assert one.command is two.command

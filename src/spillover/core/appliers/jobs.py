@@ -112,7 +112,7 @@ def submitted(state: State, event: JobSubmitted) -> None:
         predicted=event.predicted,
         evidence=None if event.evidence is None else shared(event.evidence, event.evidence),
         named=event.named,
-        command=event.command,
+        command=shared(event.command, event.command),
     )
     state.jobs[event.job] = job
     state.enter(job)
